@@ -53,7 +53,7 @@ def parse(text: str) -> tuple[Window, ...]:
 
 
 def open_ceilings(text: str, now: float) -> dict[str, int]:
-    """The ceilings that windows set at a moment, by category; those no open window names are not in it."""
+    """The ceilings that the windows open at a moment set, by category; a category that none names is absent."""
     found: dict[str, int] = {}
     for window in parse(text) if text else ():
         if window.is_open(now):

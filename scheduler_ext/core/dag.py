@@ -1,4 +1,4 @@
-"""Directed acyclic graphs of named tasks: checks, order, depth, and how long the longest way is.
+"""Directed acyclic graphs of named tasks: checks, order, depth and longest path.
 
 Everything is iterative and linear in tasks and edges, so that 100,000 edges take well under a second.
 """
@@ -68,11 +68,11 @@ class Dag:
 
     @property
     def depth(self) -> int:
-        """Tasks on the longest way through the graph; 0 for an empty one."""
+        """The number of tasks on the longest path; 0 for an empty graph."""
         return max(self.depths, default=-1) + 1
 
     def critical_length(self, weights: Sequence[float]) -> float:
-        """The greatest sum of ``weights`` (one, not negative, for each task) on any way through the graph.
+        """The greatest sum of ``weights`` (one per task, not negative) on any path through the graph.
 
         Nothing can finish sooner than the run times on it, whatever the number of workers.
         """

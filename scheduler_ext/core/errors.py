@@ -26,7 +26,7 @@ class SlackwaterError(Exception):
         return f"{self.field}: {self.message}" if self.field else self.message
 
     def told(self) -> list[dict[str, Any]]:
-        """Each fault that it tells of, itself at least: its code, field, words and what would mend it."""
+        """Describe every fault this error stands for: code, field, message and suggested correction."""
         if "errors" in self.extra:
             return list(self.extra["errors"])
         found = {"code": self.code, "field": self.field, "detail": self.message}
@@ -47,11 +47,11 @@ class DoesNotFit(InvalidInput):
 
 
 MOST_FAULTS: Final = 100
-"""Faults that one answer names."""
+"""The most faults that one answer names."""
 
 
 def together(faults: Sequence[SlackwaterError]) -> SlackwaterError:
-    """The first of several faults, which tells of all: their dictionaries are its ``errors``."""
+    """The first of several faults; its ``errors`` are the dictionaries of all."""
     first = faults[0]
     if len(faults) > 1:
         first.extra["errors"] = [each for fault in faults for each in fault.told()][:MOST_FAULTS]
@@ -59,13 +59,13 @@ def together(faults: Sequence[SlackwaterError]) -> SlackwaterError:
 
 
 class Faults:
-    """The faults of one input, collected so that one answer tells of all."""
+    """Collects the faults of one input, so that one answer names them all."""
 
     def __init__(self) -> None:
         self.found: list[InvalidInput] = []
 
     def of(self, read: Callable[P, T], *args: P.args, **given: P.kwargs) -> T:
-        """What ``read`` makes of a part; where that is at fault, nothing that is worth using: :meth:`tell` comes next."""
+        """Read one part. At a fault, note it and return a placeholder: :meth:`tell` raises before anybody uses that."""
         try:
             return read(*args, **given)
         except InvalidInput as fault:
@@ -73,24 +73,24 @@ class Faults:
             return cast("T", None)
 
     def unknown(self, data: Mapping[Any, Any], known: Collection[str]) -> dict[str, Any]:
-        """``data`` without fields there are not: each is a fault, which says what was probably meant."""
+        """Return ``data`` without unknown fields. Each of those is a fault that suggests the name probably meant."""
         for name in data:
             if name not in known:
                 self.found.append(no_such_field(str(name), known))
         return {name: value for name, value in data.items() if name in known}
 
     def needed(self, data: Mapping[str, Any], *names: str) -> None:
-        """Each of ``names`` must be given."""
+        """Note a fault for each of ``names`` that is missing."""
         self.found += [InvalidInput("must be given", field=name) for name in names if name not in data]
 
     def tell(self) -> None:
-        """Raise the first, which tells of all."""
+        """Raise the noted faults as one error."""
         if self.found:
             raise together(self.found)
 
 
 def no_such_field(name: str, known: Collection[str]) -> InvalidInput:
-    """The fault of a field there is not; a JSON Patch renames one that is misspelt."""
+    """The fault of an unknown field; a JSON Patch renames it where it looks misspelt."""
     shown = name[:60].encode("ascii", "backslashreplace").decode()
     meant = next(iter(difflib.get_close_matches(name[:60].lower(), known, n=1)), None)
     if meant is None:
@@ -209,16 +209,16 @@ class ConfigurationError(SlackwaterError):
 
 
 TYPES: Final[dict[str, Any]] = {"int": (int,), "float": (int, float), "str": (str,), "bool": (bool,)}
-"""What may stand for a plain type, by its name."""
+"""The types of values accepted for each plain type, by its name."""
 
 
 def typed(value: Any, wanted: str, field: str) -> Any:
-    """A value of the configuration as the type that is named; ``ConfigurationError`` when it is of another."""
+    """Return a configured value as the named type; ``ConfigurationError`` if it has another."""
     if not isinstance(value, TYPES[wanted]) or (isinstance(value, bool) and wanted != "bool"):
         raise ConfigurationError(f"must be {wanted}, not {type(value).__name__}", field=field)
     return float(value) if wanted == "float" else value
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of what an error says, for a log: a database's errors have several."""
+    """The first line of an error's message, for logs: database errors have several."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

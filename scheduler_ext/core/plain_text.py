@@ -18,7 +18,7 @@ IN_JSON: Final = re.compile(f"(?!\n)[{STEERING}]")
 
 
 def harmless(text: str, *, lines: bool = False) -> str:
-    """``text`` with each steering character as its escape; ``lines`` keeps ends of lines and tabs."""
+    """Return ``text`` with each such character as its escape; ``lines`` keeps line ends and tabs."""
     return (NOT_LAID_OUT if lines else STEERS).sub(_escape, text)
 
 
@@ -27,5 +27,5 @@ def _escape(found: re.Match[str]) -> str:
 
 
 def harmless_json(text: str) -> str:
-    """JSON on any number of lines with what steers a terminal escaped as JSON spells it."""
+    """Return indented JSON in which control characters are escaped as JSON spells them."""
     return IN_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)

@@ -15,20 +15,20 @@ from typing import Final, NamedTuple
 from scheduler_ext.core.dag import Dag
 
 UNKNOWN_US: Final = 1_000_000
-"""The run time of a task of which nothing is known beside others of which nothing is known either."""
+"""The run time assumed for a task when nothing is learnt of it or of any other task in the graph."""
 
 
 class Weight(NamedTuple):
     """One task of a graph."""
 
     path_us: int
-    """The longest way from its start to an end of the graph."""
+    """The longest path from its start to an end of the graph, its own run time included."""
     work_us: int
-    """All run times of what it is connected with."""
+    """The sum of all run times of the graph's part it is connected with."""
 
 
 def weigh(dag: Dag, expected_us: Sequence[int | None]) -> list[Weight]:
-    """What each task has before it; one of which nothing is learnt counts as the mean of the others."""
+    """Return each task's remaining path; a task with no learnt run time counts as the mean of the others."""
     known = [each for each in expected_us if each]
     usual = round(fmean(known)) if known else UNKNOWN_US
     times = [each or usual for each in expected_us]

@@ -61,7 +61,7 @@ def total(vectors: Iterable[Vector]) -> Vector:
 
 
 def part(vector: Vector, of: int) -> Vector:
-    """The part of a vector that each of ``of`` tasks takes which share one place; rounded up."""
+    """The part of a vector that each of ``of`` tasks takes when they share one place, rounded up."""
     return tuple(-(-amount // of) for amount in vector)
 
 

@@ -14,12 +14,12 @@ from math import ceil, log
 from typing import Final
 
 ACCURACY: Final = 0.05
-"""A quantile is this wrong at most, as a part of it."""
+"""The largest error of a quantile, as a part of its value."""
 GAMMA: Final = (1 + ACCURACY) / (1 - ACCURACY)
 MEMORY: Final = 1000
-"""What was learnt before counts as so many runs at most beside what is learnt now."""
+"""Older runs count as at most this many beside the newer ones."""
 LONG: Final = 0.9
-"""The quantile by which a run is taken to have ended where another relies on it."""
+"""The quantile taken as the end of a run where another task relies on it."""
 _LOG_GAMMA: Final = log(GAMMA)
 _DIGITS: Final = re.compile(r"\d+")
 
@@ -27,17 +27,17 @@ Buckets = Mapping[int, float]
 
 
 def bucket_of(us: float) -> int:
-    """The bucket of a run time in microseconds; what is shorter than one counts as one."""
+    """The bucket of a run time in microseconds; run times below one count as one."""
     return ceil(log(us) / _LOG_GAMMA) if us > 1 else 0
 
 
 def middle_of(bucket: int) -> float:
-    """The run time that stands for a bucket: within ``ACCURACY`` of all in it."""
+    """The run time a bucket stands for: within ``ACCURACY`` of every run in it."""
     return float(2 * GAMMA**bucket / (1 + GAMMA))
 
 
 def merged(before: Buckets, new: Buckets) -> dict[int, float]:
-    """Both together; the older part forgets, so that it weighs no more than ``MEMORY`` runs."""
+    """Merge older and newer counts; the older part is scaled down to at most ``MEMORY`` runs."""
     keep = min(1.0, MEMORY / (sum(before.values()) or 1.0))
     both = {bucket: count * keep for bucket, count in before.items()}
     for bucket, count in new.items():
@@ -46,7 +46,7 @@ def merged(before: Buckets, new: Buckets) -> dict[int, float]:
 
 
 class Quantiles:
-    """The quantiles of what was counted, at least one run."""
+    """The quantiles of the counted runs, of which there must be at least one."""
 
     __slots__ = ("_places", "_sums", "mean_us")
 
@@ -63,17 +63,17 @@ class Quantiles:
         return self._places[min(place, len(self._places) - 1)]
 
     def part_within(self, us: float) -> float:
-        """Which part of the runs did not exceed ``us``."""
+        """The part of the runs that did not exceed ``us``."""
         place = bisect_right(self._places, us)
         return self._sums[place - 1] / self._sums[-1] if place else 0.0
 
 
 def pattern_of(name: str) -> str:
-    """A task's name with each number as ``#``: what runs every night under another date is one thing."""
+    """A task's name with each number as ``#``, so that a nightly task whose name has a date is one pattern."""
     return _DIGITS.sub("#", name)
 
 
 def script_keys(sha256: str, path: str, name: str) -> list[str]:
-    """By what the run times of a script are learnt: itself, and the pattern of its name."""
+    """The keys under which a script's run times are learnt: its content, and the pattern of its name."""
     keys = [f"script:{(sha256 or path)[:64]}"]
     return [*keys, f"name:{pattern_of(name)}"[:200]] if name else keys

@@ -1,4 +1,4 @@
-"""Seals: messages between the platform's processes carry a signature (HMAC) made with a key that Redis does not have.
+"""Seals sign messages between the platform's processes (HMAC) with a key that Redis does not have.
 
 One :class:`Seals` of a process, ``seals``, knows the keys. Which they are is told by whoever reads the settings.
 """
@@ -12,7 +12,7 @@ from functools import lru_cache
 from scheduler_ext.core.errors import ConfigurationError
 
 LENGTH = 32
-"""Characters of a mark: half of the digest, which nobody guesses."""
+"""Characters of a signature: half of the digest, still beyond guessing."""
 
 
 @lru_cache(maxsize=16)
@@ -21,18 +21,18 @@ def _key(text: str) -> bytes:
 
 
 class Seals:
-    """Marks and looks at marks. The first key marks, all hold: so a key can be changed without a stop."""
+    """Signs and verifies. The first key signs and every key verifies, so a key can be changed without a stop."""
 
     def __init__(self, texts: Callable[[], Sequence[str]] = tuple) -> None:
-        """``texts``: the secrets from which the keys are made, asked each time."""
+        """``texts`` returns the secrets the keys are derived from; it is called each time."""
         self.texts = texts
 
     def mark(self, kind: str, *parts: bytes) -> str:
-        """The mark of some bytes. One of another ``kind``, or with its parts cut elsewhere, is another mark."""
+        """Sign some bytes. Another ``kind``, or the same bytes split at another place, gives another signature."""
         return self._mark(self._keys()[0], kind, parts)
 
     def holds(self, mark: object, kind: str, *parts: bytes) -> bool:
-        """Whether this is the mark of these bytes."""
+        """Whether this is a signature of these bytes."""
         if not isinstance(mark, str) or len(mark) != LENGTH or not mark.isascii():
             return False
         return any(hmac.compare_digest(mark, self._mark(text, kind, parts)) for text in self._keys())
@@ -50,4 +50,4 @@ class Seals:
 
 
 seals = Seals()
-"""This process's."""
+"""The seals of this process."""

@@ -35,7 +35,7 @@ ENUMS: Final[dict[str, type[IntEnum | IntFlag]]] = {
     "effect": EffectState,
     "status": ClientStatus,
 }
-"""The name before the dot, and the enumeration whose member stands behind it."""
+"""The name before the dot, and the enumeration it stands for."""
 _NAME: Final = re.compile(r"(?<![:\w]):([a-z]+)\.([A-Z_]+(?:\|[A-Z_]+)*)(?!\w)")
 
 

@@ -32,8 +32,9 @@ class TaskState(IntEnum):
     EXPIRED = 9
     """Not started in time: by its ``expires_at``, or by its latest start where its client had asked to give up then."""
     SKIPPED = 10
-    """A branch not taken: it was to run only if something failed and nothing did, or all it needed was skipped or
-    succeeded and something was skipped. No failure."""
+    """A branch not taken, which is no failure: it was to run only after a failure and there was none, or a task it
+    needed was skipped.
+    """
 
 
 class Phase(IntEnum):
@@ -131,12 +132,12 @@ def client_status(state: TaskState) -> ClientStatus:
 
 
 def is_final(state: TaskState) -> bool:
-    """True when nothing more happens to a task by itself."""
+    """True when the task stays as it is unless somebody acts on it."""
     return state in FINAL
 
 
 class EdgeOutcome(IntEnum):
-    """What a dependency edge knows of its parent."""
+    """What a dependency edge knows of its parent's end."""
 
     PENDING = 0
     SUCCEEDED = 1
@@ -213,7 +214,7 @@ class Outcome(IntEnum):
     RESOURCE_EXCEEDED = 7
     """Memory, disk, processes or output over its tier."""
     HANDED_BACK = 8
-    """Not begun; it spends no attempt and leaves no attempt row."""
+    """Not begun: it spends no attempt and leaves no attempt row."""
     YIELDED = 9
     """Stopped at a checkpoint to go on later; it spends no attempt."""
     PREEMPTED = 10
@@ -221,45 +222,45 @@ class Outcome(IntEnum):
 
 
 class Repeats(IntEnum):
-    """After which ends of a run a handler's task may be run again, while attempts are left."""
+    """After which outcomes a handler's task may be run again, while attempts are left."""
 
     ALWAYS = 0
-    """After whatever is no success."""
+    """After every outcome but success."""
     LOST = 1
-    """Where it asked to be, or was lost with its process: a Celery task with ``acks_late``."""
+    """When it asked for it, or was lost with its process: a Celery task with ``acks_late``."""
     ASKED = 2
-    """Where it asked to be: a Celery task."""
+    """Only when it asked for it: a Celery task."""
 
     def after(self, outcome: Outcome) -> bool:
-        """Whether a run that ended so may be repeated."""
+        """Whether a run with this outcome may be repeated."""
         if self is Repeats.ALWAYS or outcome in (Outcome.RETRY, Outcome.HANDED_BACK):
             return True
         return self is Repeats.LOST and outcome is Outcome.WORKER_LOST
 
 
 PAUSED: Final = frozenset({Outcome.YIELDED, Outcome.PREEMPTED})
-"""Outcomes after which a task is READY again, in its place, with its attempt unspent."""
+"""Outcomes after which a task is READY again in its place, its attempt unspent."""
 
 
 class LateMark(IntEnum):
-    """What a live row says of a latest start that passes."""
+    """What happens to a task that has not started when its latest start passes."""
 
     RUN_FIRST = 1
     GIVE_UP = 2
     TELL = 3
-    """Run first, and the tenant is told so then."""
+    """It runs first, and the tenant is told."""
 
 
 class EffectState(IntEnum):
-    """Where an effect stands that happens once for its key."""
+    """The state of an effect that happens once per key."""
 
     CLAIMED = 1
-    """Begun outside of this database; whether it happened is known only when it is done."""
+    """Begun outside this database: whether it happened is known only when it is done."""
     DONE = 2
 
 
 class Event(IntFlag):
-    """What clients can be told. The numbers are stored; a listener's column holds their sum."""
+    """The events clients can be told of. A listener's column stores the sum of their numbers."""
 
     STARTED = 1
     SUCCEEDED = 2

@@ -16,19 +16,19 @@ from scheduler_ext.core.states import Category
 Vector = tuple[int, ...]
 
 MAX_SCRIPT_BYTES = 1_048_576
-"""Stored, or in a tenant's own folder."""
+"""Where a script is kept: stored, or in a tenant's own folder."""
 
 LATE_GROUP = -(2**31)
-"""The group in the rank of a task whose latest start has passed: no order gives it."""
+"""The group in the rank of a task whose latest start has passed; no order policy gives it."""
 MILLI = 1000
 """A slot (one task at a time) is counted in thousandths, so that many short tasks can share one."""
 
 
 class WorkKind(StrEnum):
-    """What a task runs on a node; each kind has slots of its own."""
+    """What runs a task on a node; each kind has slots of its own."""
 
     PROCESS = "process"
-    """A handler in a pool child, one at a time in each."""
+    """A handler in a pool child, one at a time per child."""
     THREAD = "thread"
     COROUTINE = "coroutine"
     SCRIPT = "script"
@@ -36,11 +36,13 @@ class WorkKind(StrEnum):
 
 
 PER_CHILD = {WorkKind.COROUTINE: 128, WorkKind.THREAD: 8}
-"""How many tasks of these kinds one pool child runs at once. Together they take what one task of their tier would:
-each takes its part of the vector."""
+"""How many tasks of these kinds one pool child runs at once.
+
+Together they take the tier's vector once: each takes its part.
+"""
 
 Slots = Mapping[WorkKind, int]
-"""Thousandths of slots, each kind by itself: a busy slot of one kind is none that work of another could use."""
+"""Thousandths of slots by kind. The kinds are counted apart: work of one cannot use a slot of another."""
 NO_SLOTS: Slots = {}
 
 
@@ -101,7 +103,7 @@ class TaskView:
     expected_us: int | None = None
     """Expected run time learnt from history; ``None`` while nothing is learnt."""
     long_us: int = 0
-    """What nine in ten of its runs do not exceed, as learnt, or its cap; 0: not looked up."""
+    """The run time that nine in ten of its runs do not exceed, or its cap; 0: not looked up."""
     alone: bool = False
     """Must not share a batch (a single attempt allowed, or suspected of killing its worker)."""
     mutex_key: str | None = None
@@ -109,11 +111,11 @@ class TaskView:
     avoid_node: int | None = None
     """The node its last attempt failed on, or its claim was taken back from; another one is preferred."""
     rates: tuple[int, ...] = ()
-    """Ids of the rate limits its start counts against."""
+    """Ids of the rate limits that its start counts against."""
 
 
 CLIENT = "client "
-"""What the name of the pool begins with that the tenants of one client share, without anybody having made it."""
+"""The prefix of the name of the pool that one client's tenants share by default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,21 +127,23 @@ class LineView:
     category: Category
     tier_id: int
     vector: Vector
-    """What one of its tasks needs."""
+    """What one task of the line needs."""
     heads: tuple[TaskView, ...]
     pool: str = ""
     """Path of the pool or capacity queue it belongs to, ``/``-separated; empty: its tenant's own."""
     paused: bool = False
     labels: Labels | None = None
-    """What its tasks ask of a node's labels; ``None``: nothing, as most."""
+    """The labels its tasks require or prefer; ``None`` for most lines: none."""
     late: bool = False
-    """Its tasks are past their latest start: within their tenant's share they go before all others, urgent ones too."""
+    """Its tasks are past their latest start: within their tenant's share they start before all others, urgent ones
+    too.
+    """
     kind: WorkKind = WorkKind.PROCESS
     """In a simulated run: the slot that each of its tasks takes."""
 
     @property
     def precedence(self) -> int:
-        """Its place among the categories, smaller first."""
+        """The order in which categories are served, smaller first."""
         return 0 if self.late else int(self.category)
 
 
@@ -152,7 +156,7 @@ class TenantView:
     in_flight: int = 0
     max_in_flight: int | None = None
     guaranteed_permille: int = 0
-    """Share of the cell, in thousandths, that it gets before others get more than theirs."""
+    """The share of the cell, in thousandths, that it gets before others get more than theirs."""
     maximum_permille: int = 1000
     used: Vector = ()
     """Resources held by its tasks in flight."""
@@ -162,17 +166,17 @@ class TenantView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PoolView:
-    """What the tasks in flight of one pool or capacity queue (a leaf) hold."""
+    """What the tasks in flight of one pool or capacity queue (a leaf of the tree) hold."""
 
     used: Vector = ()
     used_slots_milli: Slots = field(default_factory=dict)
     tenants: Mapping[int, tuple[Slots, Vector]] = field(default_factory=dict)
-    """Of this what each tenant holds: thousandths of slots, and resources."""
+    """What each tenant holds of this: thousandths of slots, and resources."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """When a task that holds a slot of its own is expected to give it back (at the latest its cap)."""
+    """When a task that holds a whole slot is expected to free it (at the latest at its cap)."""
 
     at: float
     kind: WorkKind
@@ -190,7 +194,7 @@ class NodeView:
     """How many tasks of each kind it runs at once."""
     handlers: frozenset[int] = frozenset()
     labels: frozenset[str] = frozenset()
-    """Its own, and the names of those with a value."""
+    """Its labels, and the bare names of those with a value."""
     exclusive_used: Vector = ()
     """Sum of the vectors of tasks in flight that hold a slot of their own."""
     batch_peak: Vector = ()
@@ -200,17 +204,17 @@ class NodeView:
     """Thousandths of process slots taken by short tasks in flight."""
     batch_count: int = 0
     ends: tuple[RunEnd, ...] = ()
-    """When exclusive tasks in flight are expected to end; for reservations. Those not listed count as unknown."""
+    """When exclusive tasks in flight are expected to end, for reservations; those not listed are unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kept:
-    """What one round tells the next of the task that room is kept for."""
+    """What one round hands to the next about the task that room is kept for."""
 
     task_id: str = ""
-    """Whom room is kept for until it starts; empty: nobody."""
+    """The account that room is kept for until its task starts; empty: none."""
     turns: Mapping[str, float] = field(default_factory=dict)
-    """When room was last kept for each tenant, or pool at the top, in the last hour."""
+    """When room was last kept for each tenant, or top-level pool, in the last hour."""
 
 
 NOBODY = Kept()
@@ -232,7 +236,7 @@ class Snapshot:
     rates_left: Mapping[int, int] = field(default_factory=dict)
     """Starts that each rate limit still allows now, by its id."""
     past_use: Mapping[str, float] = field(default_factory=dict)
-    """What was held lately, which fades, in cell-seconds: by ``tenant ID`` and ``pool PATH``."""
+    """Past use, which decays, in cell-seconds, by ``tenant ID`` and ``pool PATH``."""
     kept: Kept = NOBODY
 
 
@@ -248,7 +252,7 @@ class Decision:
     fence: int
     """The fence the task has now; committing raises it by one."""
     expected_us: int
-    """What the batch it joins should count for it; 0: not learnt."""
+    """Its expected run time in the batch it joins; 0: not learnt."""
     exclusive: bool
 
 
@@ -258,14 +262,16 @@ class Plan:
 
     decisions: tuple[Decision, ...]
     left: Mapping[str, Reason]
-    """Nominated tasks that stay, each with its reason, by task id."""
+    """Nominated tasks that were left waiting, each with its reason, by task id."""
     utilization_permille: int
     more: bool = False
-    """Room is left, and tasks further down the lines might fill it."""
+    """Room is left, and tasks further down the lines may fill it."""
     excludes: bool = False
-    """A task that holds a mutex key is among those decided."""
+    """One of the claimed tasks holds a mutex key."""
     wants_ends: bool = False
-    """A task has waited long enough for a node to be kept for it: the next round needs to know when what runs ends."""
+    """A task has waited long enough for a node to be kept for it, so the next round needs to know when running tasks
+    end.
+    """
     kept: Kept = NOBODY
 
 
@@ -279,9 +285,9 @@ class RoundResult:
     woken: int = 0
     promoted: int = 0
     returned: int = 0
-    """Queued claims taken back because Redis had been emptied."""
+    """Claims taken back because Redis had been emptied."""
     left: Mapping[str, Reason] = field(default_factory=dict)
     utilization_permille: int = 0
     again: bool = False
-    """More may start at once: the next round looks further down the lines."""
+    """More may start now: the next round looks further down the lines."""
     seconds: float = 0.0

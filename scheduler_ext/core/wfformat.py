@@ -19,7 +19,7 @@ SCHEMA_VERSION = "1.5"
 MEBIBYTE = 1 << 20
 MAX_PRIORITY = 1000
 MAX_PROGRAM = 63
-"""Characters of a program's name; a longer one is a script's text."""
+"""The longest name of a program; what is longer is a script's text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +30,7 @@ class RecordedTask:
     name: str
     runtime_s: float
     memory_bytes: int | None
-    """The most it held; ``None`` where nothing was recorded."""
+    """The most memory it held; ``None`` where nothing was recorded."""
     priority: int
     program: str
     parents: tuple[str, ...]

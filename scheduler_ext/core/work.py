@@ -33,7 +33,7 @@ class Lock:
 
 @dataclass(slots=True)
 class Started:
-    """A task a worker has been allowed to begin, with all it needs to run.
+    """A task that a worker may begin, with all it needs to run.
 
     Like :class:`Finished` never changed, but not frozen: one of each is made for every task, and a frozen one takes
     three times as long.
@@ -62,14 +62,14 @@ class Started:
 
 
 class Line(NamedTuple):
-    """A line that a task has written."""
+    """A line of output that a task has written."""
 
     at: float
     """Seconds since the Unix epoch."""
     stream: str
     level: str
     text: str
-    """A logged one may hold line breaks."""
+    """The text; a logged line may hold line breaks."""
 
 
 class Written(NamedTuple):
@@ -90,18 +90,18 @@ class ScriptWork:
     folder: str
     """The tenant's mounted folder, empty when it has none."""
     trusted: bool
-    """May run without a sandbox."""
+    """Whether it may run without a sandbox."""
     vector: tuple[int, ...]
     """Its tier, in the order of ``core.resources.DIMENSIONS``."""
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The tenant's secrets, by name."""
     network: bool = False
-    """May reach the network."""
+    """Whether it may reach the network."""
     checkpoints: bool = False
-    """It saves checkpoints, and yields when it is asked to."""
+    """Whether it saves checkpoints, and yields when asked to."""
     max_checkpoint_bytes: int = 0
     used_ms: int = 0
-    """Run time of its turns before this one; counts against its cap."""
+    """The run time of its earlier turns; it counts against its cap."""
     mutex_fence: int | None = None
     """Number of its hold on its mutex key."""
     trace: Mapping[str, str] = field(default_factory=dict)
@@ -123,10 +123,10 @@ class Finished:
     result: str | None = None
     """JSON."""
     error: str | None = None
-    """Message and, for a handler, its traceback."""
+    """The message and, for a handler, its traceback."""
     exit_code: int | None = None
     retry_in_s: float | None = None
-    """Set when the code asked for a delay of its own, or not to be run again: ``NEVER_AGAIN``."""
+    """The delay the code asked for before the next run; ``NEVER_AGAIN``: it is not to be run again."""
     cpu_ms: int | None = None
     peak_memory_mb: int | None = None
     worker: str = ""
@@ -146,19 +146,19 @@ class NodeSpec:
     labels: tuple[str, ...]
     sandbox: str
     enforced: tuple[str, ...] = ()
-    """What of its tier a script is held to there."""
+    """The limits of a tier that this node enforces on a script."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a node is to know of a task that runs on it."""
+    """What a node is told of a task it runs."""
 
     task_id: str
     fence: int
     outcome: Outcome | None
-    """What it is asked for: to end as cancelled, to yield, to make room. ``None``: nothing."""
+    """What the task is asked for: to end as cancelled, to yield, to make room. ``None``: nothing."""
     used_ms: int
-    """Run time of its turns before this one; counts against its cap."""
+    """The run time of its earlier turns; it counts against its cap."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -170,17 +170,20 @@ class Export:
     """Name under which Celery knows it."""
     kind: WorkKind = WorkKind.PROCESS
     idempotent: bool = False
-    """May be run twice without harm; only such a one is pre-empted."""
+    """May be run twice without harm: only such a task is pre-empted."""
     description: str = ""
     checkpoints: bool = False
-    """Saves checkpoints, and yields when it is asked to (see ``scheduler_ext.task.checkpoints``). It runs alone."""
+    """Saves checkpoints, and yields when asked to (see ``scheduler_ext.task.checkpoints``).
+
+    It runs alone in its child.
+    """
     schema: Mapping[str, Any] | None = None
-    """Of its arguments (see ``scheduler_ext.task.signature``); None: anything is accepted."""
+    """The JSON Schema of its arguments (see ``scheduler_ext.task.signature``); ``None``: any are accepted."""
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of its tasks, unless their submission says otherwise."""
+    """Default fields of its tasks; a submission overrides them."""
     repeats: Repeats = Repeats.ALWAYS
     rate: tuple[int, int] | None = None
-    """At most so many starts in so many seconds, of all tenants together."""
+    """The most starts in so many seconds, over all tenants."""
 
 
 Change = tuple[str, int, int, str | None, int | None, Mapping[str, str] | None, float]
@@ -191,26 +194,26 @@ Changes = list[Change]
 
 @dataclass(slots=True)
 class Effect:
-    """What ``once`` hands to its body."""
+    """What ``once`` passes to its body."""
 
     key: str
     first: bool
-    """True when it has not happened yet: do it now."""
+    """True when the effect has not happened yet: the body makes it happen."""
     result: Any = None
-    """Any JSON value. Set by who does it, found by all who come later."""
+    """Any JSON value. Whoever makes the effect happen sets it; everybody later reads it."""
     connection: Any = None
-    """Of an effect in the platform's database: the open psycopg connection, inside the transaction of the key."""
+    """For an effect in the platform's database: the open psycopg connection, inside the key's transaction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What a ledger answers to a claim of a key for an effect outside."""
+    """The ledger's answer to a claim of a key for an effect outside the database."""
 
     won: bool
     done: bool = False
     result: Any = None
     task_id: str = ""
-    """Who holds it."""
+    """The attempt that holds it."""
     fence: int = 0
     alive: bool = False
     """Whether that attempt still runs."""
@@ -234,7 +237,7 @@ class Format(IntEnum):
     JSON = 1
     BYTES = 2
     FOLDER = 3
-    """The files of a script's ``CHECKPOINT_DIR``: see :mod:`scheduler_ext.sandbox.keeper.checkpoint_folder`."""
+    """The files of a script's ``CHECKPOINT_DIR``; see :mod:`scheduler_ext.sandbox.keeper.checkpoint_folder`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

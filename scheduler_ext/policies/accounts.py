@@ -1,4 +1,4 @@
-"""Accounts: exact counts of what each tenant, pool and queue holds, with what it may hold.
+"""Accounts: exact counts of what each tenant, pool and queue holds and may hold.
 
 A *share* is a whole number: the held part of the cell times :attr:`Measure.whole`. The whole is a common
 multiple of the capacities, so that equal shares are equal numbers whatever resource they stand for.
@@ -14,12 +14,12 @@ from scheduler_ext.core.resources import SIZE, total, zero
 from scheduler_ext.core.types import MILLI, Slots, Snapshot, Vector, WorkKind
 
 MAX_WHOLE: Final = 1 << 240
-"""Beyond this a common multiple would make each comparison slow; then shares are rounded down."""
+"""The largest common multiple used. Beyond it comparisons would be slow, so shares are rounded down."""
 ROUNDED_WHOLE: Final = 1 << 80
 LAST: Final = ((1 << 32, 0), 0, 0.0, 0)
-"""The place of an account in which nothing waits: after all others."""
+"""The place of an account in which nothing waits: behind all others."""
 FINE: Final = 1 << 32
-"""Ratios of shares are kept in parts of this."""
+"""Ratios of shares are kept in parts of one in this many."""
 
 
 class Measure:
@@ -37,10 +37,10 @@ class Measure:
         self.slot_parts = {kind: self.whole // number if number else 0 for kind, number in slots.items()}
         self.parts = tuple(self.whole // number if number else 0 for number in capacity)
         self.counted = tuple((dimension, part) for dimension, part in enumerate(self.parts) if part)
-        """The dimensions the cell has any of."""
+        """The dimensions of which the cell has anything."""
 
     def share(self, slots: Slots, vector: Sequence[int]) -> int:
-        """The share of the cell that so much holds."""
+        """The share of the cell that so much is."""
         best = 0
         for kind, milli in slots.items():
             best = max(best, milli * self.slot_parts[kind])
@@ -67,39 +67,41 @@ class Account:
         self.parent = parent
         self.measure = measure
         self.slots: dict[WorkKind, int] = {}
-        """Thousandths of slots held, of each kind it ever held any of."""
+        """Thousandths of slots held, for each kind it has ever held."""
         self.vector = [0] * SIZE
         self.share = 0
         self.past = 0
-        """Share added for past use, if the policy remembers it."""
+        """The share added for past use, if the policy remembers it."""
         self.served = self.served_at = 0.0
         """What it was served lately, and until when that is counted; both on the scale of the tree's growth."""
         self.tie = 0.0
-        """Of two with equal keys the one with less comes first: what each was served lately, for its weight, less what
-        it holds. Those who hold alike gain alike, so it stays in order until somebody holds more or less."""
+        """Breaks ties between equal keys, less first: what each was served lately for its weight, less what it holds.
+        """
         self.turns = 1
-        """Its weight: how much of the cell it is due, beside the others'."""
+        """Its weight: how much of the cell it is due beside the others."""
         self.waits = 0
-        """Tasks that wait below it; counted at the top."""
+        """The number of tasks that wait below it; counted at the top only."""
         self.weight = 1
-        """What the policy divides by: for weights the common multiple of all over its own."""
+        """What the policy multiplies by instead of dividing by its weight: the common multiple of all weights over
+        this one.
+        """
         self.floor = 0
-        """Guaranteed share: below it, it is served before those that have theirs."""
+        """Its guaranteed share: below it, it is served before those that have theirs."""
         self.limit: int | None = None
-        """Hard maximum of its share."""
+        """The hard maximum of its share."""
         self.kept = 0
-        """How much of its guaranteed share stays free for it though it is idle."""
+        """How much of its guaranteed share stays free for it while it is idle."""
         self.counts = False
         self.kept_below = 0
-        """What all below it still keep free in that way."""
+        """How much all accounts below it still keep free in that way."""
         self.version = 0
         self.place: Any = LAST
-        """Of an account with others below it: the place of the first task that waited there when the round began."""
+        """For an account with others below it: the place of the first task that waited there when the round began."""
         self.key: Any = 0
         """Its place among its siblings, smaller first; written by the tree after each change."""
 
     def charge(self, slots: Slots, vector: Vector) -> None:
-        """Add what is held here and above.
+        """Add what is held here and in every account above.
 
         The top keeps an account only where something below it keeps a share though it is idle.
         """
@@ -141,18 +143,18 @@ class Account:
             self.parent.kept_below += self._keeps(self.share) - self._keeps(before)
 
     def keep(self, kept: int) -> None:
-        """Keep so much of the guaranteed share free of others though it is idle."""
+        """Keep so much of the guaranteed share free while it is idle."""
         self.kept = kept
         if self.parent is not None:
             self.parent.counts = True
             self.parent.kept_below += self._keeps(self.share)
 
     def _keeps(self, share: int) -> int:
-        """What is kept free for it while it holds ``share``."""
+        """How much is kept free for it while it holds ``share``."""
         return self.kept - share if share < self.kept else 0
 
     def allows(self, kind: WorkKind, milli: int, vector: Vector) -> bool:
-        """Whether a task would keep it, and all above, within their maximum and out of what others keep."""
+        """Whether with this task it and every account above stay within their maximum and leave free what others keep."""
         account: Account | None = self
         used_up = 0
         while account is not None:
@@ -169,7 +171,7 @@ class Account:
         return True
 
     def share_with(self, kind: WorkKind, milli: int, vector: Vector) -> int:
-        """Its share if it held so much more (or, of negative amounts, less)."""
+        """Its share with so much more held (or less, for negative amounts)."""
         measure, best = self.measure, (self.slots.get(kind, 0) + milli) * self.measure.slot_parts[kind]
         if len(self.slots) > 1:
             for other, taken in self.slots.items():

@@ -13,18 +13,18 @@ class RankInput:
     """What an order policy may look at. Times are microseconds since the Unix epoch, durations microseconds."""
 
     arrived_us: int
-    """Submission of the task; for a member of a workflow that of the workflow."""
+    """When the task was submitted; for a member of a workflow, when the workflow was."""
     latest_start_us: int | None
     expected_us: int | None
-    """Learnt run time, if any."""
+    """The learnt run time, if there is one."""
     cap_us: int
     priority: int = 0
     level: int = 0
     """Turns or levels used so far: the cycle of round robin, the level of a feedback queue."""
     path_us: int = 0
-    """In a graph: the longest way from its start to the graph's end; 0 for a task by itself."""
+    """In a graph: the longest path from its start to the graph's end; 0 for a task without a graph."""
     work_us: int | None = None
-    """All work of the graph it belongs to."""
+    """All work of its graph."""
 
 
 LINE_REASONS: Final = frozenset({Reason.PAUSED})
@@ -52,25 +52,25 @@ class OrderPolicy(Protocol):
 
 
 class Chooser(Protocol):
-    """One round's choice between lines; it learns from each answer before the next question."""
+    """One round's choice between lines; each answer changes what it asks next."""
 
     def pick(self) -> tuple[LineView, TaskView] | None:
         """The next task to try, or ``None`` when nothing is left."""
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
-        """The task just picked was placed; it takes ``milli`` thousandths of a slot."""
+        """Take note: the task just picked was placed; it takes ``milli`` thousandths of a slot."""
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
-        """The task just picked stays; the chooser goes on with what could still start."""
+        """Take note: the task just picked stays. The chooser goes on with what could still start."""
 
     def take(self, line: LineView, task: TaskView) -> None:
-        """A task that waits in this line was placed out of turn; it takes a slot of its own."""
+        """Take note: a task that waits in this line was placed out of turn, in a slot of its own."""
 
     def account_at_top(self, line: LineView) -> str:
-        """The name of the tenant, or of the pool at the top, that this line belongs to."""
+        """The name of the tenant, or of the top-level pool, that this line belongs to."""
 
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
-        """Why the share itself forbids the task just picked (a maximum is used up), or ``None``."""
+        """Why the share alone forbids the task just picked (a maximum is used up), or ``None``."""
 
 
 class SharePolicy(Protocol):

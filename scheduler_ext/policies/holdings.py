@@ -21,7 +21,7 @@ from scheduler_ext.core.types import (
 
 
 def need_of(line: LineView, task: TaskView) -> Hashable:
-    """All that decides whether any node has room for a task."""
+    """Everything that decides whether a node has room for a task."""
     return (
         line.vector, line.labels, task.kind, task.handler_id, task.avoid_node, task.alone or bool(task.rates),
         task.expected_us, task.long_us,
@@ -29,14 +29,14 @@ def need_of(line: LineView, task: TaskView) -> Hashable:
 
 
 def taken_by(line: LineView, kind: WorkKind) -> Vector:
-    """What a task takes: those that run many to a child take their part of the vector."""
+    """What a task takes; tasks that share a child take their part of the vector."""
     if kind is WorkKind.PROCESS or kind not in PER_CHILD:
         return line.vector
     return part(line.vector, PER_CHILD[kind])
 
 
 def held_in_pools(snapshot: Snapshot) -> dict[int, tuple[Slots, Vector]]:
-    """What each tenant holds in pools: the rest is its own account's."""
+    """What each tenant holds in pools: the rest is on its own account."""
     held: dict[int, tuple[Slots, Vector]] = {}
     for pool in snapshot.pools.values():
         for tenant_id, (slots, vector) in pool.tenants.items():

@@ -23,11 +23,11 @@ MAX_SPAN: Final = 300.0
 
 
 Need = tuple[Vector, WorkKind, Labels | None]
-"""What a line's tasks ask for, which decides whether a node has room: all lines with the same wait together."""
+"""What a line's tasks ask for, as far as room depends on it: lines that ask for the same wait together."""
 
 
 class Ages:
-    """The tasks that wait below an account that has others below it, oldest place first."""
+    """The tasks that wait below an inner account, by place."""
 
     __slots__ = ("account", "branches", "heap")
 
@@ -37,7 +37,7 @@ class Ages:
         self.heap: list[tuple[Place, int, TaskView]] = []
 
     def settle(self, waiting: set[int]) -> bool:
-        """Drop those that wait no more, and note the place of the first; True when it has come forward."""
+        """Drop those that wait no more and note the place of the first; True when it has moved forward."""
         heap, account = self.heap, self.account
         while heap and (id(heap[0][2]) not in waiting or heap[0][2].rank != heap[0][0][0]):
             heappop(heap)
@@ -51,7 +51,7 @@ class Ages:
 
 
 class Starving(NamedTuple):
-    """An account below its minimum share, with the first of its tasks that would start."""
+    """An account below its minimum share, and the first of its tasks that would start."""
 
     account: Account
     line: LineView
@@ -59,7 +59,7 @@ class Starving(NamedTuple):
 
 
 class RunningTree(TreeChooser):
-    """A tree of lines for each vector, kind of slot, set of labels and category, over one set of accounts.
+    """A tree of lines for each vector, kind of slot, label set and category, over one set of accounts.
 
     When a task finds no room, all lines that ask for the same wait together, untouched, until there is room for
     it; so do all lines of a category and kind at its ceiling.
@@ -76,7 +76,7 @@ class RunningTree(TreeChooser):
             counted = self._measure.counted
             self._measure.counted = tuple(each for each in counted if any(need[each[0]] for need in needs))
         self.blocked: set[Need] = set()
-        """What found no room."""
+        """Needs that found no room."""
         self._shut: set[tuple[int, WorkKind]] = set()
         """Categories at their ceiling, by the slots they would take."""
         self._returned: dict[int, Vector] = {}
@@ -109,16 +109,16 @@ class RunningTree(TreeChooser):
             for account in self._accounts.values():
                 account.served, account.served_at = float(account.past), 1.0
         self._waiting: set[int] = set()
-        """With pools in pools: the tasks that wait, by the identity of their objects."""
+        """With nested pools: the tasks that wait, by the identity of their objects."""
         self.now = 0.0
-        """Seconds since the run began; told by whoever keeps the clock."""
+        """Seconds since the run began; set by whoever keeps the clock."""
         self._landmark = 0.0
         self._unit = 1.0 if rules.memory_s else SHORT_MEMORY_S / max(1, self._measure.whole)
         """What a share of one counts at the landmark."""
         self._grown_at = 0.0
 
     def pick(self) -> tuple[LineView, TaskView] | None:
-        """The next task to try, among those whose vector may find room."""
+        """The next task to try, among those that may find room."""
         trees = self._open
         line = self._front(trees[0]) if len(trees) == 1 else self._first(map(self._front, trees))
         return (line.view, line.heads[line.at]) if line is not None else None
@@ -133,7 +133,7 @@ class RunningTree(TreeChooser):
         return best
 
     def settle(self) -> None:
-        """A round begins: who has no work left is due nothing, and pools go by the task that waits longest in them."""
+        """Begin a round: an account without work is due nothing, and pools go by the task that waits longest in them."""
         for top in self._left:
             self._gone(top)
         self._left.clear()
@@ -197,7 +197,7 @@ class RunningTree(TreeChooser):
         self._lines[line.line_id].top.waits -= 1
 
     def accept_alone(self, line: LineView, task: TaskView) -> None:
-        """A task that has become ready starts at once while nothing else waits: as if offered, picked and accepted."""
+        """Start a task that became ready while nothing else waits: as if offered, picked and accepted."""
         top = self._lines[line.line_id].top
         if not top.share:
             self._share_out(self._due + top.turns)
@@ -208,7 +208,7 @@ class RunningTree(TreeChooser):
         self.withdraw(line, task)
 
     def leave(self, line: LineView, task: TaskView) -> None:
-        """The task just picked leaves its line without being placed; in this round it counts as waiting."""
+        """Take the task just picked out of its line without placing it; in this round it still counts as waiting."""
         self._waiting.discard(id(task))
         state = self._lines[line.line_id]
         state.advance()
@@ -227,7 +227,7 @@ class RunningTree(TreeChooser):
         return self._lines[line.line_id].leaf.account
 
     def starving(self) -> list[Starving]:
-        """Accounts below their minimum share with work that waits."""
+        """The accounts below their minimum share that have work waiting."""
         found: dict[int, Starving] = {}
         for state in self._lines.values():
             waiting = state.skipped or state.heads[state.at : state.at + 1]
@@ -239,7 +239,7 @@ class RunningTree(TreeChooser):
         return list(found.values())
 
     def offer(self, line: LineView, task: TaskView) -> None:
-        """A task has become ready in its line (one of those the run began with)."""
+        """Add a task that became ready to its line (one of those the run began with)."""
         state = self._lines[line.line_id]
         heads, at, top = state.heads, state.at, state.top
         if not top.waits and not top.share:
@@ -261,7 +261,7 @@ class RunningTree(TreeChooser):
         self._enter(state)
 
     def withdraw(self, line: LineView, task: TaskView) -> None:
-        """A task that waits in its line leaves it."""
+        """Take a waiting task out of its line."""
         self._waiting.discard(id(task))
         state = self._lines[line.line_id]
         self._gone(state.top)
@@ -274,7 +274,7 @@ class RunningTree(TreeChooser):
         self._remove(state, place)
 
     def release(self, line: LineView, milli: int = MILLI) -> None:
-        """A task of ``line`` has ended and gives back what it took."""
+        """Give back what an ended task of ``line`` held."""
         state = self._lines[line.line_id]
         back = self._returned.get(line.line_id)
         if back is None:
@@ -288,7 +288,7 @@ class RunningTree(TreeChooser):
                 branch.push(clock)
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
-        """As in a round; for want of room, all that ask for the same wait."""
+        """As in a round; after a lack of room, all that ask for the same wait."""
         if reason is Reason.NO_SLOT:
             self.blocked.add((line.vector, line.kind, line.labels))
             self._sort_roots()
@@ -301,7 +301,7 @@ class RunningTree(TreeChooser):
             super().reject(line, task, reason)
 
     def reopen(self, has_room: Callable[[Vector, WorkKind, Labels | None], bool]) -> None:
-        """Room has come back: try again what was passed over, and that for which there is room now."""
+        """Try again what was passed over, and all for which there is room now: room has come back."""
         for state in self._skipped:
             passed = sorted(state.skipped, key=_rank)
             start = state.at - len(passed)
@@ -323,7 +323,7 @@ class RunningTree(TreeChooser):
             self._sort_roots()
 
     def _gone(self, top: Account) -> None:
-        """A task waits no more, though it was not placed; who has no work any more is due nothing."""
+        """Count a task as waiting no more though it was not placed; an account without work is due nothing."""
         top.waits -= 1
         if not top.waits and not top.share:
             self._share_out(self._due - top.turns)
@@ -358,7 +358,7 @@ class RunningTree(TreeChooser):
             branch.push(self._clock)
 
     def _sort_roots(self) -> None:
-        """The trees to choose from, category by category; the same few sets come again and again."""
+        """The trees to choose from, category by category; cached, since the same few sets recur."""
         state = (frozenset(self.blocked), frozenset(self._shut))
         known = self._sorted.get(state)
         if known is None:
@@ -385,7 +385,7 @@ class RunningTree(TreeChooser):
 
 
 def _before(first: Line, second: Line) -> bool:
-    """Whether the front of one tree comes before that of another, as it would in one tree of both."""
+    """Whether the front of one tree comes before that of another, as it would if both were one tree."""
     one, other = first.leaf, second.leaf
     if one.entry[0] == other.entry[0] and one.entry[1] != other.entry[1] and _flat(one) and _flat(other):
         return bool(one.entry[1] < other.entry[1])  # the usual case, spared the chains

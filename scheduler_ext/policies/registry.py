@@ -29,13 +29,13 @@ SHARE_POLICIES: Final[dict[str, type[Any]]] = {**LEVELS, "nested": NestedShare}
 
 
 def order_policy(name: str, parameters: Mapping[str, Any] | None = None) -> OrderPolicy:
-    """The order policy ``name``; ``ConfigurationError`` for an unknown name or a wrong parameter."""
+    """Return the order policy ``name``; ``ConfigurationError`` for an unknown name or a wrong parameter."""
     policy: OrderPolicy = _build("order", ORDER_POLICIES, name, parameters or {})
     return policy
 
 
 def share_policy(name: str, parameters: Mapping[str, Any] | None = None) -> SharePolicy:
-    """The share policy ``name``; ``ConfigurationError`` for an unknown name or a wrong parameter."""
+    """Return the share policy ``name``; ``ConfigurationError`` for an unknown name or a wrong parameter."""
     policy: SharePolicy = _build("share", SHARE_POLICIES, name, parameters or {})
     return policy
 

@@ -44,7 +44,7 @@ from scheduler_ext.policies.tree_nodes import Branch, Clock, Line, Place, place_
 
 Path = tuple[str, ...]
 SHORT_MEMORY_S: Final = 300
-"""Time constant with which it is forgotten who was served, where past use does not count as held."""
+"""The time constant with which recent service is forgotten, where past use does not count as held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,12 +56,12 @@ class Terms:
     """Guaranteed share, in the measure's parts."""
     limit: int | None = None
     kept: int = 0
-    """How much of the floor stays free for it though it is idle."""
+    """How much of the floor stays free for the account while it is idle."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """A share policy as the tree sees it. Without more it gives equal shares by weight, counted in slots."""
+    """A share policy as the tree sees it. By default: equal shares by weight, counted in slots."""
 
     memory_s: int = 0
     """Past use counts as held for this long; 0: only what is in flight counts."""
@@ -76,7 +76,7 @@ class Rules:
 
     @property
     def vectors(self) -> bool:
-        """Whether shares count resources, or slots alone."""
+        """Whether shares count resources too, or slots alone."""
         return False
 
     def path(self, line: LineView) -> Path:
@@ -86,7 +86,7 @@ class Rules:
         return (*pool, f"tenant {line.tenant_id}") if self.owned(line) else pool
 
     def owned(self, line: LineView) -> bool:
-        """Whether the last account of the line's path is its tenant's own (else tenants share it, by rank)."""
+        """Whether the last account of the line's path is its tenant's own; else several tenants share it, by rank."""
         del line
         return True
 
@@ -114,7 +114,7 @@ class Rules:
         return (account.share + account.past) * account.weight
 
     def kept(self) -> Iterable[Path]:
-        """Accounts that keep part of their guaranteed share though it is idle."""
+        """The accounts that keep part of their guaranteed share free while idle."""
         return ()
 
 
@@ -125,7 +125,7 @@ class Stand(NamedTuple):
     """The part of the cell that it holds."""
     weight: int
     waits: bool
-    """Whether a task that is not paused waits in it, and not in one below."""
+    """Whether a task that is not paused waits in it itself, not only in an account below."""
 
 
 class TreeChooser(Chooser):
@@ -148,7 +148,7 @@ class TreeChooser(Chooser):
         """Needs for which no node has room any more in this round."""
         self._grown = 0.0 if rules.memory_s else SHORT_MEMORY_S / max(1, self._measure.whole)
         self._bounded = False
-        """Whether any account has a maximum, or keeps some of its share while it is idle."""
+        """Whether any account has a maximum, or keeps part of its share free while idle."""
         paths = {line.line_id: rules.path(line) for line in snapshot.lines}
         inner = {path[:length] for path in set(paths.values()) for length in range(1, len(path))}
         # A pool that has pools in it keeps its own lines in an account beside them.
@@ -160,7 +160,7 @@ class TreeChooser(Chooser):
             self._add_line(line)
         self._floors = any(account.floor for account in self._accounts.values())
         self._due = self._fair = 0
-        """Weights of those at the top who have work; and the share, times its multiplier, that is fair to each."""
+        """The weights of top-level accounts with work; and the share, times its multiplier, that is fair to each."""
         self._count_due(snapshot, apart)
         self._order_all()
 
@@ -181,7 +181,7 @@ class TreeChooser(Chooser):
         state.advance()
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
-        """The task just picked stays, and with it what the reason covers."""
+        """Take note: the task just picked stays, and with it all that the reason covers."""
         state = self._lines[line.line_id]
         if reason is Reason.NO_SLOT or reason is Reason.RESERVED:
             self._full.add(need_of(line, task))
@@ -219,14 +219,14 @@ class TreeChooser(Chooser):
                 for path, account in self._accounts.items()}  # fmt: skip
 
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
-        """``HARD_SHARE`` when the task would take its account, or one above, beyond its maximum."""
+        """``HARD_SHARE`` if the task would take its account, or one above, beyond its maximum."""
         account, kind = self._lines[line.line_id].leaf.account, task.kind
         if not self._bounded or account.allows(kind, milli, taken_by(line, kind)):
             return None
         return Reason.HARD_SHARE
 
     def _first(self, fronts: Iterable[Line | None]) -> Line | None:
-        """Which of the lines in front, one of each category at most and in their order, comes first of all.
+        """Which of the lines in front (at most one per category, in category order) comes first.
 
         One that is known to find no room comes at once: it is refused, and hides nobody behind it.
         """
@@ -249,7 +249,7 @@ class TreeChooser(Chooser):
         return due or best
 
     def _is_due(self, line: Line, top: Account) -> bool:
-        """Whether its tenant, or the pool at the top, stays within its fair share when this line is served."""
+        """Whether its tenant, or the top-level pool, stays within its fair share when this line is served."""
         fair, weight = self._fair, top.weight
         if top.share * weight >= fair:
             return False
@@ -260,7 +260,7 @@ class TreeChooser(Chooser):
         return (top.share + line.alone[1]) * weight <= fair or top.share_with(kind, MILLI, vector) * weight <= fair
 
     def _remove(self, state: Line, place: int) -> None:
-        """The task at a place of its line leaves it."""
+        """Take the task at a place of its line out of it."""
         del state.heads[place]
         if place > state.at:
             return
@@ -270,7 +270,7 @@ class TreeChooser(Chooser):
             state.drop()
 
     def _enter(self, state: Line) -> None:
-        """A line has a new front task: put it, and what stands above, in order."""
+        """Put a line with a new front task, and the accounts above it, in order."""
         state.leaf.enter(state)
         each: Branch | None = state.leaf
         while each is not None:
@@ -340,7 +340,7 @@ class TreeChooser(Chooser):
     @staticmethod
     def _count_held(account: Account, tenant: TenantView, pool: PoolView | None,
                     apart: dict[int, tuple[Slots, Vector]]) -> None:  # fmt: skip
-        """Count what a tenant has in flight on its own account; what it holds in a pool that pool has counted."""
+        """Count what a tenant has in flight on its own account; what it holds in a pool is counted there."""
         if not tenant.used_slots_milli and not tenant.used:
             return
         if pool is None:
@@ -353,7 +353,7 @@ class TreeChooser(Chooser):
         account.hold_all(*(held or (tenant.used_slots_milli, tenant.used)))
 
     def _count_others(self, snapshot: Snapshot, apart: dict[int, tuple[Slots, Vector]]) -> None:
-        """What tenants hold of whom nothing waits counts on top alone."""
+        """Count what tenants without waiting work hold, at the top alone."""
         waiting = {line.tenant_id for line in snapshot.lines}
         for tenant_id, tenant in snapshot.tenants.items():
             if tenant_id not in waiting and tenant.used_slots_milli:
@@ -361,7 +361,7 @@ class TreeChooser(Chooser):
                 self._top.hold_all(add_slots(tenant.used_slots_milli, slots, -1), subtract(filled(tenant.used), vector))
 
     def _remember(self, account: Account, past_use: float, *, above: bool) -> None:
-        """Past use counts as held, or where two hold alike; ``above``: of what the account stands in as well."""
+        """Count past use, as held or as a tie-break; ``above``: on the accounts above as well."""
         if not past_use:
             return
         memory_s = self._rules.memory_s
@@ -396,7 +396,7 @@ class TreeChooser(Chooser):
             account.tie = (account.served - account.share * self._grown) / account.turns
 
     def _count_due(self, snapshot: Snapshot, apart: dict[int, tuple[Slots, Vector]]) -> None:
-        """Whoever waits or holds something at the top is due a share of the cell; what is paused waits for nothing."""
+        """Note who at the top is due a share of the cell: those with unpaused work waiting or something held."""
         waiting = {line.tenant_id for line in snapshot.lines}
         self._paused = {number for number, tenant in snapshot.tenants.items() if tenant.paused}
         for state in self._lines.values():
@@ -412,7 +412,7 @@ class TreeChooser(Chooser):
         self._share_out(due)
 
     def _share_out(self, due: int) -> None:
-        """So much weight has work."""
+        """Add this weight to the weights that have work."""
         self._due = due
         self._fair = self._measure.whole * self._common // max(1, due)
 
@@ -427,7 +427,7 @@ class TreeChooser(Chooser):
 
     @staticmethod
     def _waits(account: Account, place: Place) -> None:
-        """A task with this place waits in a leaf: what stands above goes by the first of them."""
+        """Note a task with this place in a leaf: the accounts above go by the first of theirs."""
         above = account.parent
         while above is not None and place < above.place:
             above.place = place
@@ -458,7 +458,7 @@ class TreeChooser(Chooser):
             heapify(root.heap)
 
     def _charge(self, account: Account, kind: WorkKind, milli: int, vector: Vector) -> None:
-        """An account, and what it stands in, holds so much more; until now what it held counts as served."""
+        """Let an account, and those above it, hold so much more; what it held until now counts as served."""
         growth, key = self._growth(), self._rules.key
         each = account
         while each.parent is not None:
@@ -473,7 +473,7 @@ class TreeChooser(Chooser):
             each.hold(kind, milli, vector)
 
     def _growth(self) -> float:
-        """What a share of one, held until now for ever, counts as served: a round is one moment.
+        """What a share of one, held until now for ever, counts as served: nothing within a round, which is one moment.
 
         Where past use counts as held, the key has it, and nobody is served less.
         """

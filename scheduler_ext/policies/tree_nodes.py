@@ -10,14 +10,14 @@ from scheduler_ext.core.types import LineView, TaskView
 from scheduler_ext.policies.accounts import Account
 
 _STALE: Final = 64
-"""A heap is cleaned when it holds this many entries more than twice its children."""
+"""A heap is cleaned when it holds this many more entries than twice its children."""
 _TRIM: Final = 512
-"""Served tasks are dropped from the front of a line when there are more than this."""
+"""A line drops its served tasks from the front when there are more than this."""
 
 Clock = Callable[[], int]
 """Numbers entries, so that two of them never tie."""
 Place = tuple[tuple[int, int], int, float, int]
-"""Of a task among all: its rank, then its priority (negative), submission and line, so that no two tie."""
+"""A task's place among all: its rank, then its priority (negative), submission and line; no two tie."""
 
 
 class Line:
@@ -31,7 +31,7 @@ class Line:
         self.alone: tuple[Any, int] = (None, 0)
         """A kind of its tasks, and the share that one of them takes if nothing else is held."""
         self.top = leaf.top.account
-        """Its tenant's account, or that of the pool at the top."""
+        """The account of its tenant, or of the top-level pool."""
         self.heads: list[TaskView] = list(view.heads)
         self.at = 0
         self.skipped: list[TaskView] = []
@@ -39,7 +39,7 @@ class Line:
         self.entry: Any = None
 
     def make_entry(self) -> Any:
-        """Its present place in the heap of its leaf: the rank of the task in front, then the tie-break."""
+        """Its present entry in the heap of its leaf: the rank of the task in front, then the tie-break."""
         task = self.heads[self.at]
         # As place_of() has it; this is done for every task.
         entry = self.entry = ((task.rank, -task.priority, task.submitted_at, self.view.line_id), self)
@@ -60,7 +60,7 @@ class Line:
         self.leaf.touch()
 
     def drop(self) -> None:
-        """Nothing more of this line for now."""
+        """Close the line for the rest of the round."""
         self.entry = None
         self.leaf.touch()
 
@@ -77,7 +77,7 @@ class Branch:
         """The branch below the root in which it stands."""
         self.category = category
         self.below = 0
-        """Children it has in all; its heap holds some of them more than once, all but one out of date."""
+        """The number of its children; the heap may hold some more than once, all but one entry outdated."""
         self.leaf = leaf
         self.heap: list[Any] = []
         self.entry: Any = None
@@ -91,7 +91,7 @@ class Branch:
         heappush(self.heap, line.make_entry())
 
     def front_line(self) -> Line | None:
-        """The line of a leaf to serve next; entries out of date are dropped on the way."""
+        """The line of a leaf to serve next; drops outdated entries on the way."""
         heap = self.heap
         while heap:
             entry = heap[0]
@@ -102,7 +102,7 @@ class Branch:
         return None
 
     def front_child(self, closed: set[int], clock: Clock) -> Branch | None:
-        """The child to serve next; entries that have gone stale are put right on the way."""
+        """The child to serve next; renews outdated entries on the way."""
         heap = self.heap
         while heap:
             entry = heap[0]
@@ -144,13 +144,13 @@ class Branch:
         return self.entry
 
     def leave(self) -> None:
-        """Take it, with nothing left in it, out of the heap above; it is at the front there."""
+        """Take it out of the heap above, where it is in front: nothing is left in it."""
         assert self.up is not None
         self.entry = None
         heappop(self.up.heap)
 
     def push(self, clock: Clock) -> None:
-        """Make its entry in the heap above anew."""
+        """Renew its entry in the heap above."""
         up = self.up
         if up is None or not self.heap:
             return
@@ -162,7 +162,7 @@ class Branch:
             heappush(up.heap, entry)
 
     def touch(self) -> None:
-        """Its front has changed: its entries above are made anew when they come to the front."""
+        """Note that its front has changed: its entries above are renewed when they come to the front."""
         each: Branch | None = self
         while each is not None:
             each.seen = -1

@@ -36,19 +36,19 @@ from scheduler_ext.round.gate import share_milli
 from scheduler_ext.round.prioritizer import prioritize
 
 SHORT_PART: Final = 4
-"""Work is short beside a running task when it is expected to take at most this part of what that has run."""
+"""A waiting task is short beside a running one when it is expected to take at most this part of its run time."""
 MAX_ASKED: Final = 16
 """Tasks asked at one look."""
 KINDS: Final = frozenset({WorkKind.PROCESS, WorkKind.SCRIPT})
-"""What holds a slot alone. Coroutines and threads share a child with others: to end one would make no room."""
+"""Kinds that hold a whole slot. Coroutines and threads share a child: to end one would make no room."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turn:
-    """A task that runs in a slot of its own."""
+    """A task that runs in a whole slot."""
 
     task: TaskView
-    """As it would wait in its line: its fence is that of its claim."""
+    """The task as it would wait in its line; its fence is that of its claim."""
     line: LineView
     """Its line; the heads do not matter."""
     node_id: int
@@ -58,14 +58,14 @@ class Turn:
     level: int
     """Slices used up before this turn."""
     ranked: RankInput
-    """What its order goes by, at ``level``."""
+    """What its order policy goes by, at ``level``."""
     asked: bool = False
-    """It was asked to make room, and has not yet."""
+    """Whether it was asked to make room and has not yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """A task that is to make room: it yields, or is ended and runs again."""
+    """A task that is to make room: it yields, or it is ended and runs again."""
 
     task_id: str
     fence: int
@@ -77,7 +77,7 @@ class Ask:
     lets_by: frozenset[str]
     """Tasks that start in its room: it does not start again before them."""
     ahead: bool = False
-    """They start ahead of what stands before them: it is its own room that the task lends them."""
+    """Whether those tasks start ahead of what stands before them: they use the room that this task lends them."""
 
 
 Orders = Callable[[LineView], OrderPolicy]
@@ -92,7 +92,7 @@ def slice_s(turn: Turn, order: OrderPolicy, conf: SchedulerConf) -> float:
 
 
 def place_after(turn: Turn, order: OrderPolicy) -> tuple[int, tuple[int, int]]:
-    """Level and rank of a task that yields now: one slice later when it has used its slice up, else where it was."""
+    """Level and rank of a task that yields now: one slice later if it has used its slice up, else unchanged."""
     slicing: Any = order
     if not hasattr(order, "quantum_us") or turn.ran_s * 1e6 < slicing.quantum_us(turn.level):
         return turn.level, turn.task.rank
@@ -130,7 +130,7 @@ def choose(snapshot: Snapshot, turns: Sequence[Turn], conf: SchedulerConf, share
 
 def _starts_instead(world: Snapshot, turn: Turn, rank: tuple[int, int], conf: SchedulerConf, share: SharePolicy, *,
                     used_up: bool) -> frozenset[str]:  # fmt: skip
-    """What would start in the room of a task; nothing when it would start itself."""
+    """The tasks that would start in a task's room; none when it would start itself."""
     freed = without(world, [turn])
     if used_up:
         freed = replace(freed, lines=_with(freed.lines, turn.line, replace(turn.task, rank=rank)))
@@ -156,7 +156,7 @@ def _short_beside(lines: Iterable[LineView], turn: Turn) -> tuple[LineView, ...]
 
 def offered(snapshot: Snapshot, conf: SchedulerConf, share: SharePolicy, waiting_for: Mapping[str, frozenset[str]],
             ahead: frozenset[str]) -> Snapshot:  # fmt: skip
-    """What a round decides on while tasks that have yielded let others by.
+    """The snapshot a round decides on while tasks that have yielded let others pass.
 
     ``waiting_for``: those that yielded, each with the tasks it lets by; ``ahead``: those that start ahead of all
     others, where they find room.
@@ -231,7 +231,7 @@ def _with_claim(node: NodeView, decision: Decision, vector: tuple[int, ...]) -> 
 
 
 def less(lines: Iterable[LineView], taken: Container[str]) -> tuple[LineView, ...]:
-    """Lines without some of their heads; none without any."""
+    """The lines without some of their heads; a line without heads is dropped."""
     left = [replace(line, heads=tuple(t for t in line.heads if t.task_id not in taken)) for line in lines]
     return tuple(line for line in left if line.heads)
 

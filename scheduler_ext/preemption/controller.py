@@ -1,4 +1,4 @@
-"""The dispatcher's side of turns: it asks tasks that have run long enough, and holds them until others start.
+"""The dispatcher's side of turns: it asks tasks that have run long enough, and holds them back until others start.
 
 Costs nothing while no task holds a slot of its own, and one statement a look while none of them could be asked.
 """
@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 POLL_S = 0.25
 MIN_PAUSE_S = 0.02
 MAX_HOLD_S = 3.0
-"""Beyond its time to save, a task that yielded is held back no longer than this: those it let by may be gone."""
+"""A task that yielded is held back at most this long beyond its time to save: those it let pass may be gone."""
 
 
 class TurnStore(Protocol):
-    """The ledger as taking turns uses it."""
+    """The ledger's part that turns use."""
 
     def turns(self, *, idempotent: bool) -> list[Turn]:
-        """What runs in slots of its own with checkpoints, or (if asked for) is idempotent."""
+        """The tasks in whole slots that save checkpoints, or (if asked for) are idempotent."""
 
     def waiting(self) -> tuple[LineView, ...]:
         """The heads of all lines, whether there is room for them or not."""
@@ -56,7 +56,10 @@ class _Held:
 
 
 class TurnTaking:
-    """One dispatcher's; what it remembers may be lost: then a task that yielded may start before those it let by."""
+    """The turns of one dispatcher.
+
+    Its memory may be lost: then a task that yielded may start before those it let pass.
+    """
 
     def __init__(self, store: TurnStore, tell_nodes: Callable[[Iterable[int]], None], conf: SchedulerConf,
                  share: Callable[[], SharePolicy]) -> None:  # fmt: skip
@@ -73,7 +76,7 @@ class TurnTaking:
         """When the next turn of a running task is over."""
 
     def hold(self, snapshot: Snapshot) -> Snapshot:
-        """The snapshot without tasks that have yielded to others which still wait, and where those come first."""
+        """The snapshot without tasks that yielded to others still waiting, and with those others first."""
         if not self._held:
             return snapshot
         now = time.monotonic()
@@ -98,7 +101,7 @@ class TurnTaking:
         self._next = self._wants = 0.0  # the others' turn comes with the next round, at once
 
     def pause_s(self) -> float:
-        """How long the dispatcher may wait at most before the next round."""
+        """The longest time the dispatcher may wait before the next round."""
         return max(MIN_PAUSE_S, self._wants - time.monotonic())
 
     def look(self, snapshot: Snapshot, plan: Plan, epoch: int) -> list[Ask]:
@@ -129,7 +132,7 @@ class TurnTaking:
         return self._ask(epoch, asks)
 
     def _may_ask(self, turns: Sequence[Turn], now: float, *, pools: bool) -> bool:
-        """Whether a turn is over; notes when the next one is."""
+        """Whether a turn is over; also notes when the next one is."""
         left = [
             pure.slice_s(turn, self.store.order_of(turn.line), self.conf) - turn.ran_s
             for turn in turns

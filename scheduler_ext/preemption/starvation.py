@@ -1,4 +1,4 @@
-"""Pools that starve: below their minimum share for longer than the policy's starvation delay, with work that waits.
+"""Pools that starve: below their minimum share for longer than the policy's starvation delay, with work waiting.
 
 Tasks of pools above theirs make room: those with checkpoints yield, idempotent ones are ended and run again; lowest
 priority first, then the most recently started. It spends no attempt. Pure; the dispatcher and the simulator both ask
@@ -23,7 +23,7 @@ from scheduler_ext.round.node_account import Node
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Tasks that make room now, and for which one; or when a pool will have starved long enough."""
+    """Tasks that make room now and for which task, or else the moment when a pool will have starved long enough."""
 
     tasks: list[str]
     head: TaskView | None = None
@@ -35,7 +35,7 @@ Candidates = Callable[[Node, Starving], Iterable[Running]]
 
 
 class Starvation:
-    """Remembers since when pools starve. Times are in the caller's unit."""
+    """Remembers since when each pool starves. Times are in the caller's unit."""
 
     def __init__(self) -> None:
         self._since: dict[str, float] = {}

@@ -1,4 +1,4 @@
-"""Past use of each tenant and pool, which decays with time. Pure; the simulator counts by the same formula.
+"""Past use of each tenant and pool, decaying with time. Pure; the simulator uses the same formula.
 
 It is counted in cell-seconds: the whole cell, held for a second. What is held between two rounds is what the earlier
 one left held, its own claims included; what ended between them counts until the later one. Instead of letting all that
@@ -16,27 +16,27 @@ from scheduler_ext.core.types import Slots, Vector
 from scheduler_ext.policies.accounts import Measure
 
 MIN_AMOUNT: Final = 1e-4
-"""Cell-seconds below which past use is forgotten."""
+"""Past use below this many cell-seconds is forgotten."""
 MAX_SPAN: Final = 300.0
-"""After so many times the memory all that is remembered is counted from a new landmark, so that no number overflows."""
+"""After so many times the memory everything is counted from a new landmark, so that no number overflows."""
 
 
 class PastUse:
-    """Past use by name, and what is held now."""
+    """Past use by name, and what each holds now."""
 
     def __init__(self, now: float, memory_s: float, amounts: Mapping[str, float] | None = None) -> None:
         """``amounts``: what is remembered ``now`` (Unix seconds), in cell-seconds; it fades with ``memory_s``."""
         self.at = now
-        """Until when all is counted."""
+        """The moment up to which everything is counted."""
         self.memory_s = memory_s
         self.landmark = now
         self.grown: dict[str, float] = dict(amounts or {})
-        """Cell-seconds as they counted at the landmark; good to compare those remembered with one another."""
+        """Cell-seconds as counted at the landmark: only good for comparison with one another."""
         self.held: dict[str, tuple[Slots, Vector]] = {}
-        """Thousandths of slots and resources held since :attr:`at`."""
+        """The thousandths of slots and the resources held since :attr:`at`."""
 
     def follow(self, now: float, measure: Measure) -> None:
-        """Add what was held until ``now``; a clock put back counts nothing twice."""
+        """Add what was held until ``now``; a clock that was put back counts nothing twice."""
         self.landmark -= max(0.0, self.at - now)
         before, self.at = min(self.at, now), now
         if (self.at - self.landmark) / self.memory_s > MAX_SPAN:
@@ -49,7 +49,7 @@ class PastUse:
                 grown[name] = grown.get(name, 0.0) + measure.share(slots, vector) * added
 
     def amounts(self) -> dict[str, float]:
-        """Cell-seconds by name; what has faded away is not told."""
+        """Cell-seconds by name, without those that have decayed to nothing."""
         faded = 1.0 / self._growth(self.at)
         return {name: grown * faded for name, grown in self.grown.items() if grown * faded >= MIN_AMOUNT}
 

@@ -36,14 +36,14 @@ def ceilings(conf: SchedulerConf, now: float) -> dict[Category, int]:
 
 
 def expected_end(task: TaskView, now: float) -> float | None:
-    """When a task that starts now is expected to end; while nothing is learnt, by when it has at the latest."""
+    """When a task that starts now is expected to end; with nothing learnt, when its cap ends it."""
     span_us = task.expected_us or task.long_us
     return now + span_us / 1e6 if span_us else None
 
 
 @cache
 def share_milli(expected_us: int) -> int:
-    """Thousandths of a slot that so short a task takes while it is in flight."""
+    """The thousandths of a slot that a short task takes while it is in flight."""
     return max(1, -(-MILLI * expected_us // LOOKAHEAD_US))
 
 
@@ -91,16 +91,16 @@ class Gate:
         self._rates = dict(snapshot.rates_left)
         self._patience_s = conf.reserve_after_s
         self._first: TaskView | None = None
-        """Whom room is kept for whatever the order."""
+        """The account that room is kept for under any order policy."""
         self._pending: Shape | None = None
-        """What that task asks for, while its room has still to be reserved."""
+        """What that task asks for, until its room is reserved."""
         self._drained_in = 2 * LOOKAHEAD_US / 1e6
         self._tenants = snapshot.tenants
         self._uses: dict[int, Use] = {}
         self.set_ceilings(conf, snapshot.now)
 
     def set_ceilings(self, conf: SchedulerConf, now: float) -> None:
-        """Go by the ceilings that hold at a moment (Unix seconds)."""
+        """Use the ceilings that hold at a moment (Unix seconds)."""
         self._ceilings = ceilings(conf, now)
 
     def starts_left(self, limit: int) -> int:
@@ -108,7 +108,7 @@ class Gate:
         return self._rates.get(limit, 1)
 
     def give_start(self, limit: int) -> None:
-        """A start counts no more against a rate limit: its time frame has passed."""
+        """Give a start back to its rate limit: its time frame has passed."""
         self._rates[limit] += 1
 
     def use(self, tenant_id: int) -> Use:
@@ -119,7 +119,7 @@ class Gate:
         return use
 
     def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
-        """Why the task may not start now, whatever the nodes have room for."""
+        """Why the task may not start now, whatever room the nodes have."""
         use = self._uses.get(line.tenant_id) or self.use(line.tenant_id)
         if line.paused or use.paused:
             return Reason.PAUSED
@@ -141,7 +141,7 @@ class Gate:
         return None
 
     def place(self, line: LineView, task: TaskView, milli: int) -> Node | Reason:
-        """Take room on a node and count the start, or say why no node has any.
+        """Take room on a node and count the start, or say why no node has room.
 
         The first tasks that find no room get a reservation.
         """
@@ -158,11 +158,11 @@ class Gate:
         return node
 
     def has_waited(self, task: TaskView) -> bool:
-        """Whether a task that takes a slot of its own has waited long enough for a node to be kept for it."""
+        """Whether a task that takes a whole slot has waited long enough for a node to be kept for it."""
         return self.now - task.submitted_at >= self._patience_s and not short_milli(task)
 
     def finds_room(self, line: LineView, task: TaskView) -> bool:
-        """Whether a node has room for a slot of its own; none is looked for where no node could ever have it."""
+        """Whether a node has room for a whole slot; skips the search where no node could ever have it."""
         shape = self.ledger.shape(line.vector, task.kind, task.handler_id, line.labels)
         return shape.impossible is not None or self.ledger.find_exclusive(shape) is not None
 
@@ -172,11 +172,11 @@ class Gate:
         self._first, self._pending = task, shape
 
     def keep_no_room(self) -> None:
-        """Keep a node for nobody in particular."""
+        """Keep one node free, for no task in particular."""
         self._first = self._pending = None
 
     def _reserve_first(self, task: TaskView) -> None:
-        """The task in turn came no earlier than the one room is kept for: from now on its node is."""
+        """Stop holding a node back: the task in turn came no earlier than the one the room is kept for."""
         first, shape = self._first, self._pending
         if first is None or shape is None or task.submitted_at < first.submitted_at:
             return
@@ -184,7 +184,7 @@ class Gate:
         self.ledger.reserve(shape, self.now, self.now - first.submitted_at, self._patience_s, first.task_id)
 
     def count(self, line: LineView, task: TaskView, milli: int) -> None:
-        """A task starts: it counts against its tenant's limits and its mutex key."""
+        """Count a start against its tenant's limits and its mutex key."""
         use = self._uses[line.tenant_id]
         if use.flight_left is not None:
             use.flight_left -= 1
@@ -198,7 +198,7 @@ class Gate:
                     self._rates[limit] -= 1
 
     def uncount(self, line: LineView, task: TaskView, milli: int) -> None:
-        """A task has ended."""
+        """Count an end."""
         use = self._uses[line.tenant_id]
         if use.flight_left is not None:
             use.flight_left += 1

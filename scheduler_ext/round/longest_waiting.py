@@ -1,4 +1,4 @@
-"""Whom room is kept for: what has waited longest without fitting, whatever the order inside lines (EASY backfill).
+"""Keeps room for what has waited longest without fitting, whatever the order inside lines (EASY backfill).
 
 An order that lets small tasks pass would keep a large one out for ever. So each round looks, before it starts anything,
 for what has found no room for long, and keeps a node for what has waited longest of it: since it came, or since its
@@ -25,7 +25,7 @@ def make_room(
     candidates: Iterable[Waiting],
     start: Callable[[LineView, TaskView], object],
 ) -> Waiting | None:
-    """Start the task that room was kept for if it fits by now, and keep room for the next one; returns that.
+    """Start the task that room was kept for if it fits by now, and keep room for the next one; return that one.
 
     ``turns``: when each account at the top had its turn; a new one is noted.
     """

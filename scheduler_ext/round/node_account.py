@@ -1,4 +1,4 @@
-"""One node's account in a round: what it holds and has room for; and the shape of what a task asks for."""
+"""One node's account in a round (what it holds, what is free), and the shape of what a task asks for."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Node:
         self.weigh()
 
     def weigh(self) -> None:
-        """Work ``held`` and ``free`` out again."""
+        """Recompute ``held`` and ``free``."""
         held = self.exclusive_used
         if self.batch_count:
             held = add(held, scale(self.batch_peak, min(self.children, self.batch_count)))
@@ -55,7 +55,7 @@ class Node:
         self.free = subtract(self.capacity, held)
 
     def count_children(self) -> None:
-        """Work ``children`` out again."""
+        """Recompute ``children``."""
         self.children = max(0, self.slots.get(WorkKind.PROCESS, 0) - self.counts.get(WorkKind.PROCESS, 0))
 
     def room(self, kind: WorkKind) -> int:
@@ -64,7 +64,7 @@ class Node:
         return room - -(-self.batch_milli // MILLI) if kind is WorkKind.PROCESS else room
 
     def takes_exclusive(self, kind: WorkKind, vector: Vector) -> bool:
-        """Whether the vector fits beside what is in flight (a slot is known to be free)."""
+        """Whether the vector fits beside what is in flight; a free slot is already known of."""
         if not self.batch_count:
             return fits(vector, self.free)
         children = self.children - (1 if kind is WorkKind.PROCESS else 0)
@@ -72,7 +72,7 @@ class Node:
         return fits(add(held, vector), self.capacity)
 
     def takes_short(self, milli: int, vector: Vector) -> bool:
-        """Whether one more short task finds thousandths of a slot and room for its vector."""
+        """Whether one more short task finds its thousandths of a slot and room for its vector."""
         children = self.children
         if self.batch_milli + milli > children * MILLI:
             return False
@@ -84,7 +84,7 @@ class Node:
 
 
 class Shape:
-    """Tasks that ask for the same: which nodes could ever take them, and what is known not to fit any more."""
+    """All tasks that ask for the same: which nodes could take them, and which searches are known to fail."""
 
     __slots__ = (
         "among", "choices", "floor", "full_at", "full_short", "handler", "impossible", "kind", "needs", "vector",
@@ -98,11 +98,11 @@ class Shape:
         self.handler = handler
         self.floor = floor
         self.among = among
-        """Places of the nodes that have the labels it requires; ``None``: it requires none."""
+        """Places of the nodes that have the required labels; ``None``: no label is required."""
         self.choices: tuple[Shape, ...] = ()
-        """The same on fewer nodes: those with most of the labels it prefers first."""
+        """The same on fewer nodes: first those with most of the preferred labels."""
         self.needs = tuple([(dimension, need) for dimension, need in enumerate(vector) if need])
-        """The dimensions it asks anything of."""
+        """The dimensions in which it asks for anything."""
         self.impossible: Reason | None = None
         self.full_at = -1
         """The ledger's count of releases when no node had room for an exclusive task of this shape."""
@@ -124,8 +124,8 @@ class Reservation:
         """What is left beside it then."""
         self.extra_slots = extra_slots
         self.task_id = ""
-        """Whom it is kept for."""
+        """The account that the room is kept for."""
 
     def is_before(self, ends_at: float | None) -> bool:
-        """Whether what ends at ``ends_at`` has ended when the task can start."""
+        """Whether a task that ends at ``ends_at`` is over when the reserved one can start."""
         return ends_at is not None and self.at is not None and ends_at <= self.at

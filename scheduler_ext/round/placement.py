@@ -54,7 +54,7 @@ class Ledger:
         """Whether a task has waited long enough for its room to be kept, so that the ends of what runs matter."""
         self.slots_milli = dict.fromkeys(WorkKind, 0)
         self.used_milli = dict.fromkeys(WorkKind, 0)
-        """Of each kind by itself: slots of one are none that work of another could use."""
+        """Thousandths in use by kind; the kinds are counted apart, as work of one cannot use a slot of another."""
         for node in self.nodes:
             self._enter(node)
         for order in self._orders.values():
@@ -64,7 +64,7 @@ class Ledger:
     # -- asking ------------------------------------------------------------------------------------
 
     def has_room(self, kinds: Iterable[WorkKind] = tuple(WorkKind)) -> bool:
-        """False when no node has a slot, or part of one, left for any of these kinds of work."""
+        """Whether every node is out of slots for all of these kinds of work."""
         orders = self._orders
         for kind in kinds:  # noqa: SIM110 - a generator would cost more than the question
             if orders[kind] or (kind is WorkKind.PROCESS and self._batch):
@@ -72,7 +72,7 @@ class Ledger:
         return False
 
     def utilization_permille(self, kinds: Iterable[WorkKind] = tuple(WorkKind)) -> int:
-        """How much of the cell is in use: the most of these kinds of its slots and of any resource, in thousandths."""
+        """The utilization of the cell in thousandths: the highest among the slots of these kinds and the resources."""
         slots = [(self.used_milli[kind], self.slots_milli[kind]) for kind in kinds]
         best = max([used * 1000 // whole for used, whole in slots if whole], default=0)
         for free, whole in zip(self._free, self._capacity, strict=True):
@@ -135,7 +135,7 @@ class Ledger:
         return found
 
     def _by_choice(self, find: Callable[[Shape], Node | None], shape: Shape, avoid: int | None) -> Node | None:
-        """The node of the first choice that has one, another than ``avoid`` if there is one."""
+        """Return the node of the first choice that has one, other than ``avoid`` if possible."""
         second: Node | None = None
         kept = False
         for choice in shape.choices:
@@ -148,7 +148,7 @@ class Ledger:
         return second
 
     def find_exclusive(self, shape: Shape, avoid: int | None = None, ends_at: float | None = None) -> Node | None:
-        """The node with the least free room that takes an exclusive task, another than ``avoid`` if there is one."""
+        """Return the node with the least free room that takes an exclusive task, other than ``avoid`` if possible."""
         self.kept = False
         if shape.full_at == self._releases:
             return None
@@ -187,7 +187,7 @@ class Ledger:
     def find_short(
         self, shape: Shape, milli: int, avoid: int | None = None, ends_at: float | None = None
     ) -> Node | None:
-        """The node for a short task: least filled in eighths, then smallest, another than ``avoid`` if there is one."""
+        """Return the node for a short task: least filled in eighths, then smallest, other than ``avoid`` if possible."""
         self.kept = False
         releases, tried = shape.full_short
         if releases == self._releases and milli >= tried:
@@ -221,7 +221,7 @@ class Ledger:
         return frozenset(node.reserved.task_id for node in self._reserved if node.reserved is not None)
 
     def reserve(self, shape: Shape, now: float, waited_s: float, patience_s: float, task_id: str = "") -> None:
-        """Keep the node on which a task of this shape can start soonest, if it has waited long enough for that.
+        """Reserve the node on which a task of this shape can start soonest, if it has waited long enough.
 
         No patience is needed where only short tasks stand in its way, and ten times as much where nobody
         knows when the node's tasks end. A round looks for at most ``MAX_RESERVATIONS`` nodes.
@@ -265,7 +265,7 @@ class Ledger:
         self._shift(node, shape, -1)
 
     def _shift(self, node: Node, shape: Shape, sign: int) -> None:
-        """One exclusive task of this shape more, or less."""
+        """Count one exclusive task of this shape more, or less."""
         kind, vector = shape.kind, shape.vector
         node.counts[kind] += sign
         if kind is WorkKind.PROCESS:

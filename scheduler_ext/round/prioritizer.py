@@ -27,10 +27,12 @@ from scheduler_ext.round.gate import Gate, short_milli
 from scheduler_ext.round.longest_waiting import make_room
 
 PERIODIC_SOON_S: Final = 60.0
-"""A periodic task that must start within this time goes through the delayable queue, any other through off-peak."""
+"""A periodic task with less time than this until its latest start goes through the delayable queue, others through
+off-peak.
+"""
 
 TURNS_S: Final = 3600.0
-"""How long it is remembered for whom room was kept."""
+"""How long a round remembers which accounts room was kept for."""
 
 _QUEUES: Final = {
     Category.URGENT: QueueName.URGENT,
@@ -40,7 +42,7 @@ _QUEUES: Final = {
 
 
 def prioritize(snapshot: Snapshot, conf: SchedulerConf, share: SharePolicy) -> Plan:
-    """Decide one round: at most ``conf.round_limit`` claims; every nominated task left has its reason."""
+    """Decide one round: at most ``conf.round_limit`` claims, and a reason for every nominated task left."""
     return _Round(snapshot, conf, share.start(snapshot)).run()
 
 
@@ -84,7 +86,7 @@ class _Round:
         self._category_stops: dict[tuple[Category, WorkKind], Reason] = {}
 
     def run(self) -> Plan:
-        """Ask the chooser until nothing is left, nothing has room, or the round is full."""
+        """Ask the chooser until nothing is left, no room is left, or the round is full."""
         gate, chooser, ledger = self.gate, self._chooser, self.gate.ledger
         limit, decisions = self._conf.round_limit, self._decisions
         before = ledger.utilization_permille()
@@ -115,7 +117,7 @@ class _Round:
         )  # fmt: skip
 
     def _make_room(self, wanted: set[WorkKind]) -> Kept:
-        """Keep room for what has waited longest without fitting; where all ask for the same, nothing keeps it out."""
+        """Keep room for what has waited longest without fitting; not needed where all tasks ask for the same."""
         snapshot, before = self._snapshot, self._snapshot.kept
         vectors = {line.vector for line in snapshot.lines}
         if (len(vectors) < 2 and before is NOBODY) or not self.gate.ledger.has_room(wanted):
@@ -135,7 +137,7 @@ class _Round:
         return Kept(task_id=found[1].task_id if found else "", turns=recent)
 
     def _refused_alone(self) -> bool:
-        """Whether a task was refused for what it is, so that one behind it may still start."""
+        """Whether the refusal concerns only this task, so that one behind it may still start."""
         common = LINE_REASONS | TENANT_REASONS | CATEGORY_REASONS | {Reason.NO_SLOT}
         return any(reason not in common for reason in self._reasons.values())
 
@@ -164,7 +166,7 @@ class _Round:
         assert reason is None
 
     def _stop(self, line: LineView, kind: WorkKind, reason: Reason) -> None:
-        """Remember what else the reason covers."""
+        """Remember which other tasks the reason covers."""
         if reason in LINE_REASONS:
             self._line_stops[line.line_id] = reason
         elif reason in TENANT_REASONS:
@@ -181,7 +183,7 @@ class _Round:
         return left
 
     def _left_of_line(self, line: LineView, left: dict[str, Reason], *, full: bool) -> None:
-        """The first task left is behind other lines or finds no room; the others are behind it."""
+        """Give the first task left its reason (behind other lines, or no room); the others are behind it."""
         decided, reasons = self._decided, self._reasons
         stop = self._stop_of(line)
         front = Reason.NO_SLOT if full else Reason.SHARE
@@ -207,7 +209,7 @@ class _Round:
     def _reasons_of_all(
         self, line: LineView, kind: WorkKind, handler: int | None, stop: Reason | None
     ) -> tuple[Reason | None, Reason | None]:
-        """Why no node could ever run a line's tasks of a kind and handler, and what stops all of them now."""
+        """Why no node could ever run a line's tasks of a kind and handler, or what stops all of them now."""
         if stop is Reason.PAUSED:
             return None, stop
         return self.gate.ledger.shape(line.vector, kind, handler, line.labels).impossible, (

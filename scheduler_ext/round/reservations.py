@@ -1,4 +1,4 @@
-"""Room kept for a task that does not fit yet, so that smaller ones never starve it (EASY backfill).
+"""Reservations: room kept for a task that does not fit yet, so that smaller ones never starve it (EASY backfill).
 
 The first tasks a round has to leave for want of room each get the node on which they can start soonest. Until then
 others may use that node only if they are expected to be done by that time, or fit beside the one that waits.
@@ -20,7 +20,7 @@ MAX_NODES: Final = 256
 
 
 def choose(nodes: Iterable[Node], shape: Shape, now: float) -> tuple[Node, Reservation] | None:
-    """The node on which a task of ``shape`` can start soonest, the smaller one of two alike, if any could take it."""
+    """Return the node on which a task of ``shape`` can start soonest, if any could take it; of equals the smaller."""
     best: tuple[tuple[float, int, int], Node, Reservation] | None = None
     looked = 0
     for node in nodes:
@@ -56,7 +56,7 @@ def use_extra(node: Node, shape: Shape, ends_at: float | None) -> None:
 
 
 def allows_short(node: Node, milli: int, vector: Vector, ends_at: float | None) -> bool:
-    """The same for a short task, which must leave the slot and the vector of the one that waits."""
+    """The same for a short task, which must leave the slot and the vector of the reserved task."""
     kept = node.reserved
     if kept is None or kept.is_before(ends_at):
         return True
@@ -71,7 +71,7 @@ def allows_short(node: Node, milli: int, vector: Vector, ends_at: float | None) 
 
 
 def offers(node: Node, shape: Shape) -> bool:
-    """Whether the node could take a task of this shape if nothing else ran there."""
+    """Whether the node could take a task of this shape if it were empty."""
     return (
         shape.kind in node.slots
         and (shape.handler is None or shape.handler in node.handlers)
@@ -81,7 +81,7 @@ def offers(node: Node, shape: Shape) -> bool:
 
 
 def _reservation(node: Node, shape: Shape, now: float) -> Reservation:
-    """When enough of the node's tasks will have ended; short ones are over at once."""
+    """When enough of the node's tasks will have ended; short ones count as over."""
     free = subtract(node.capacity, node.exclusive_used)
     slots = node.slots[shape.kind] - node.counts[shape.kind]
     at = now

@@ -1,4 +1,4 @@
-"""A shadow policy: a second share policy decides each live round too, and only its differences are counted.
+"""A shadow policy: a second share policy decides each live round too, and only the differences are counted.
 
 Who would have waited less is estimated by exchange. Where the second would start task B instead of A, it would give B
 the place that A gets now, and A the one that B will get: when B really starts, B's tenant would have waited less by the
@@ -28,23 +28,23 @@ class Sums:
 
     started: int = 0
     waited_s: float = 0.0
-    """From submission to the round that started it, summed over what was started."""
+    """Seconds from submission to the round that started it, summed over the tasks started."""
     sooner: int = 0
     sooner_s: float = 0.0
-    """By how much less its tasks would have waited under the second policy."""
+    """Seconds by which its tasks would have waited less under the second policy."""
     later: int = 0
     later_s: float = 0.0
 
 
 @dataclass(slots=True)
 class Shadow:
-    """The account of a second policy over rounds, in their order. Pure but for its own sums."""
+    """Compares a second policy over rounds, in their order. Pure but for its own sums."""
 
     conf: SchedulerConf
     second: SharePolicy
     sums: dict[int, Sums] = field(default_factory=dict)
     _open: dict[str, tuple[int, int, float]] = field(default_factory=dict)
-    """A task the second would have started -> its tenant, the tenant that was started instead, when."""
+    """By task the second policy would have started: its tenant, the tenant that was started instead, and when."""
 
     def watch(self, snapshot: Snapshot, plan: Plan) -> None:
         """Decide the round under the second policy too, and count where it differs."""
@@ -68,7 +68,7 @@ class Shadow:
             self._settle(task_id, now)
 
     def _settle(self, task_id: str, now: float) -> None:
-        """A task that the second policy would have started before has started now."""
+        """Close the exchange of a task that the second policy would have started earlier: it has started now."""
         found = self._open.pop(task_id, None)
         if found is None:
             return
@@ -81,6 +81,6 @@ class Shadow:
         sums.later_s += now - since
 
     def take(self) -> Mapping[int, Sums]:
-        """What has been counted since it was last taken."""
+        """What has been counted since the last call."""
         taken, self.sums = self.sums, {}
         return taken

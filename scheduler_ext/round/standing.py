@@ -1,4 +1,4 @@
-"""Who holds what of a cell, beside what each is entitled to: counted by the share policy itself, on one snapshot."""
+"""Who holds what of a cell and what each is entitled to, counted by the share policy itself on one snapshot."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Held:
 
     held: float
     entitled: float
-    """Its weight over the weights of all who have work, pool by pool."""
+    """Its weight over the weights of all accounts with work, pool by pool."""
     waits: bool
     """Whether it has ready work that is not paused."""
 
@@ -32,10 +32,10 @@ class Standing:
     """One cell at one moment."""
 
     utilization: float
-    """The part in use of whatever is used most: the slots of a kind, or a resource."""
+    """Utilization of whatever is used most: the slots of a kind, or a resource."""
     jain: float
     tenants: dict[int, Held]
-    """Those who hold something, or for whom something waits."""
+    """Those who hold something or have something waiting."""
 
 
 def standing(snapshot: Snapshot, share: SharePolicy) -> Standing:
@@ -72,7 +72,7 @@ def jain(values: list[float]) -> float:
 
 
 def _entitled(stands: dict[Path, Stand]) -> dict[Path, float]:
-    """Of each account that has work its part of the cell, shared out by weight level by level."""
+    """Each account's part of the cell among those with work, shared out by weight level by level."""
     active = {path[:length] for path, stand in stands.items() if stand.waits or stand.share
               for length in range(len(path) + 1)}  # fmt: skip
     sums: dict[Path, int] = {}
@@ -85,7 +85,7 @@ def _entitled(stands: dict[Path, Stand]) -> dict[Path, float]:
 
 
 def _idle(snapshot: Snapshot) -> Iterator[LineView]:
-    """A line without tasks wherever a tenant holds something and waits for nothing: it opens its account there."""
+    """An empty line for each tenant that holds something and has nothing waiting: it opens its account."""
     numbers, apart = count(-(1 << 60)), held_in_pools(snapshot)
     seen = {(line.tenant_id, line.pool) for line in snapshot.lines}
     places = [(tenant, path) for path, pool in snapshot.pools.items() for tenant in pool.tenants]

@@ -1,4 +1,4 @@
-"""How much rounds could claim, did, and why not more: by plan and by node, of the busiest round since it was asked last.
+"""How much rounds could claim, did claim, and why not more: by plan and node, of the busiest round since last asked.
 
 To count on costs a round next to nothing: it is kept as it is, and looked through when it is asked for.
 """
@@ -27,7 +27,7 @@ from scheduler_ext.round.gate import share_milli
 from scheduler_ext.round.node_account import Node
 
 MAX_NODES: Final = 200
-"""Nodes told of: those that claimed most."""
+"""How many nodes are reported: those that claimed most."""
 WHY: Final = {
     **{reason.name.lower(): reason.value for reason in Reason},
     "no_resource": "a slot is free, but not the resources its tier asks for",
@@ -36,11 +36,11 @@ WHY: Final = {
 }
 """Why not more was claimed, in words."""
 Waiting = set[tuple[WorkKind, int | None, Vector, str]]
-"""What was left: kind, handler, what it takes, and why."""
+"""What was left waiting: kind, handler, what it takes, and why."""
 
 
 class Tally:
-    """One dispatcher's."""
+    """The tally of one dispatcher."""
 
     def __init__(self, conf: SchedulerConf) -> None:
         self._limit = conf.round_limit
@@ -49,14 +49,17 @@ class Tally:
         self._busiest: tuple[Snapshot, Plan, Sequence[Decision]] | None = None
 
     def count(self, snapshot: Snapshot, plan: Plan, won: Sequence[Decision]) -> None:
-        """One more round."""
+        """Count one more round."""
         self._rounds += 1
         self._claimed += len(won)
         if (size := (len(won), len(plan.left))) > self._size:
             self._size, self._busiest = size, (snapshot, plan, won)
 
     def take(self, plans: Mapping[int, str]) -> dict[str, Any]:
-        """The account of the busiest round, as JSON takes it, and the sums so far; ``plans``: each tenant's by its id."""
+        """The busiest round's account as JSON values, and the sums so far.
+
+        ``plans`` gives each tenant's plan by its id.
+        """
         if self._busiest is None:
             return {}
         (snapshot, plan, won), self._busiest, self._size = self._busiest, None, (-1, -1)
@@ -85,7 +88,7 @@ class Tally:
 
     def _left(self, snapshot: Snapshot, plan: Plan, nodes: Sequence[_NodeAccount], plans: Mapping[int, str], *,
               full: bool) -> tuple[dict[str, Counter[str]], Waiting]:  # fmt: skip
-        """What was left by plan and why, those behind the first of their line with it; and what that asks for."""
+        """What was left waiting by plan and reason, with those behind it, and what that asks for."""
         by_plan: dict[str, Counter[str]] = {}
         waiting: Waiting = set()
         known: dict[tuple[WorkKind, int | None], bool] = {}
@@ -111,7 +114,7 @@ class Tally:
 
 
 class _NodeAccount:
-    """What one node had free when the round began, and what the round took of it."""
+    """What one node had free when the round began, and what the round took."""
 
     def __init__(self, view: NodeView) -> None:
         self.view = view
@@ -138,7 +141,7 @@ class _NodeAccount:
         return self._left.get(kind, 0) > 0 and (handler is None or handler in self.view.handlers)
 
     def why(self, waiting: Waiting) -> str:
-        """Why no more was claimed for it."""
+        """Why no more was claimed for the node."""
         if not any(left > 0 for left in self._left.values()):
             return "no_slot"
         free = subtract(self._account.free, self._taken)

@@ -19,7 +19,7 @@ CLASSES: Final[dict[Any, tuple[type, ...]]] = {
     "string": (str,),
     "null": (type(None),),
 }
-"""Of a schema that names a type and nothing else: what certainly is of it."""
+"""For a schema that only names a type: the class whose values are certainly right."""
 ANY: Final = (str, int, float, bool, type(None), list, dict)
 SAYS_MORE: Final = frozenset(("type", "default", "title", "description", "format"))
 WORDS: Final = {
@@ -29,11 +29,11 @@ WORDS: Final = {
 
 
 _read = json.JSONDecoder().raw_decode
-"""Of JSON that we wrote, in half the time of ``json.loads``: nothing stands before or behind it."""
+"""Parses JSON that we wrote, in half the time of ``json.loads``: nothing stands before or behind the value."""
 
 
 class Arguments:
-    """What a handler takes."""
+    """The arguments that a handler takes."""
 
     __slots__ = ("_known", "_more", "_positional", "_rest", "required")
 
@@ -87,7 +87,7 @@ class Arguments:
 
 
 class _Check:
-    """The check of one argument, by its class where that says enough, else by JSON Schema, made when it is needed."""
+    """The check of one argument: by its class where that is enough, else by JSON Schema, compiled when first needed."""
 
     __slots__ = ("_schema", "_validator", "classes")
 

@@ -8,7 +8,7 @@ from scheduler_ext.core.errors import InvalidInput
 
 MAX_NAME: Final = 200
 MAX_ARTIFACTS: Final = 200
-"""Artifacts of one task."""
+"""The most artifacts one task may have."""
 
 
 class ArtifactsTooLarge(InvalidInput):
@@ -18,7 +18,7 @@ class ArtifactsTooLarge(InvalidInput):
 
 
 def check_name(name: str) -> str:
-    """``name``, if it is a path inside: no ``..``, no empty part, nothing unprintable; else ``InvalidInput``."""
+    """Return ``name`` if it is a path inside (no ``..``, no empty part, nothing unprintable); else ``InvalidInput``."""
     parts = name.split("/")
     if not name or len(name) > MAX_NAME or any(part in ("", ".", "..") for part in parts):
         raise InvalidInput(f"must be a relative path of at most {MAX_NAME} characters without . or ..", field="name")
@@ -28,7 +28,7 @@ def check_name(name: str) -> str:
 
 
 def check_type(content_type: str) -> str:
-    """``content_type``, if it is one that can stand in a header; else ``InvalidInput``."""
+    """Return ``content_type`` if it can stand in a header; else ``InvalidInput``."""
     kind, slash, rest = content_type.partition("/")
     if not (kind and slash and rest) or len(content_type) > 100:
         raise InvalidInput("must look like text/plain", field="content_type")

@@ -1,4 +1,4 @@
-"""Catches what handlers print and log: streams in place of the process's own, and a handler of log lines."""
+"""Catches what handlers print and log: it replaces the process's streams and adds a log handler."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from scheduler_ext.task import redaction, running
 from scheduler_ext.task.output import output
 
 REDIRECTED: Final = "celery.redirected"
-"""The logger by which Celery writes what is printed: such a line has been kept already."""
+"""The logger through which Celery writes what is printed: such lines are kept already."""
 PLACES: Final = frozenset({"event", "task", "attempt", "tenant", "worker", "slot", "level", "logger", "timestamp"})
 _formatter = logging.Formatter()
 
 
 class TaskStream:
-    """``sys.stdout`` or ``sys.stderr``: inside a task what is written is kept, and goes on line by line."""
+    """``sys.stdout`` or ``sys.stderr``: what a task writes is kept, then passed on line by line."""
 
     def __init__(self, name: str, beneath: Any) -> None:
         self._name = name
@@ -46,7 +46,7 @@ class TaskLog(logging.Handler):
     """Keeps what a running task logs."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Keep the line of a task; others are none of its business."""
+        """Keep the line if a task logged it."""
         context = running.task.get()
         if context is None or record.name == REDIRECTED:
             return
@@ -58,7 +58,7 @@ class TaskLog(logging.Handler):
 
 
 def _said(record: logging.LogRecord) -> str:
-    """The message with what stands beside it, and the traceback."""
+    """The message with its extra fields, and the traceback."""
     if isinstance(record.msg, Mapping):  # structlog's
         beside = (f"{name}={value!r}" for name, value in record.msg.items() if name not in PLACES and name[:1] != "_")
         text = " ".join([str(record.msg.get("event", "")), *beside])

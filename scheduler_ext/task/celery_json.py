@@ -1,4 +1,4 @@
-"""What Celery's JSON takes beyond JSON: moments, dates, times, decimals, UUIDs, bytes, and Django's lazy texts.
+"""Values Celery's JSON has beyond JSON: moments, dates, times, decimals, UUIDs, bytes, and Django's lazy texts.
 
 A value of such a type is written as Celery writes it, ``{"__type__": …, "__value__": …}``, and is read back as what it
 was. Sets are written as lists.
@@ -16,12 +16,12 @@ ERRBACK: Final = "errback"
 GATHERS: Final = "gathers"
 """Where the result of a task comes from that goes on as a canvas: names of tasks, nested as Celery nests results."""
 TYPED: Final = "typed"
-"""Says that values among the arguments are written in Celery's way."""
+"""Marks arguments that hold values written in Celery's way."""
 _PARTS: Final = {"__type__", "__value__"}
 
 
 def dumps(value: Any) -> str:
-    """The JSON text of a value, as Celery's serializer writes it; ``TypeError`` for what that does not take either."""
+    """Return the JSON text of a value, as Celery's serializer writes it; ``TypeError`` for what that cannot write."""
     from kombu.utils.json import JSONEncoder  # on first use: most values are plain
 
     class Encoder(JSONEncoder):
@@ -32,7 +32,7 @@ def dumps(value: Any) -> str:
 
 
 def revived(value: Any) -> Any:
-    """A JSON value with all that :func:`dumps` wrote in Celery's way as it was; what only looks like it stays."""
+    """Read back every value that :func:`dumps` wrote in Celery's way; look-alikes stay as they are."""
     if isinstance(value, list):
         return [revived(each) for each in value]
     if not isinstance(value, dict):
@@ -48,7 +48,7 @@ def revived(value: Any) -> Any:
 
 
 def as_schemas_say(args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments as a handler's schema describes them: a moment, or a UUID, is a text there."""
+    """The arguments as a handler's schema describes them, where a moment or a UUID is text."""
     given = {name: value for name, value in kwargs.items() if name != CALL}
     call = kwargs[CALL]
     return (_texts(args), _texts(given)) if isinstance(call, dict) and call.get(TYPED) else (args, given)

@@ -1,4 +1,4 @@
-"""What becomes of every option that Celery knows: the one table, and its readers.
+"""What becomes of every option that Celery knows: the one table, and the functions that read options by it.
 
 An option of a task, a call or a signature becomes a field of the task in the ledger, is kept by code of Celery's or
 ours, means nothing here because the ledger sends no message, or is refused by its name. None is dropped in silence: what
@@ -37,7 +37,7 @@ TASK, CALLED, BOTH = "task", "call", "task, call"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of Celery's: where it is given, and what becomes of it."""
+    """One of Celery's options: where it is given, and what becomes of it."""
 
     name: str
     given: str
@@ -108,17 +108,17 @@ _USUAL: Final = {"Strategy": "celery.worker.strategy:default", "Request": "celer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """The terms of a Celery task that was carried over, as its class says them."""
+    """The terms of a Celery task that was carried over, as its class states them."""
 
     defaults: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of its tasks, unless their submission says otherwise."""
+    """Default fields of its tasks; a submission overrides them."""
     repeats: Repeats = Repeats.ASKED
     rate: tuple[int, int] | None = None
-    """At most so many starts in so many seconds."""
+    """The most starts in so many seconds."""
 
 
 def terms_of(task: Any) -> Terms:
-    """Read a Celery task's options; ``ConfigurationError`` with its name for what cannot be kept."""
+    """Read a Celery task's options; ``ConfigurationError`` names the task and an option that cannot be kept."""
     conf = task.app.conf
     for name, usual in _USUAL.items():
         if getattr(task, name, usual) != usual:
@@ -137,7 +137,7 @@ def terms_of(task: Any) -> Terms:
 
 
 def soft_limit(task: Any) -> float | None:
-    """Seconds after which a run of the task is reminded of its end."""
+    """Seconds after which a run of the task is interrupted by its soft time limit."""
     soft = task.soft_time_limit or task.app.conf.task_soft_time_limit
     return float(soft) if soft else None
 
@@ -155,7 +155,7 @@ def _seconds(task: Any, option: str, value: Any) -> float | None:
 
 
 def _retries(task: Any) -> int:
-    """How often it may be retried: by its own number, or that of its automatic retries."""
+    """How often it may be retried: its own ``max_retries``, or that of its automatic retries."""
     automatic = (getattr(task, "retry_kwargs", None) or {}).get("max_retries")
     most = [task.max_retries, *([automatic] if automatic is not None else [])]
     if None in most:
@@ -173,13 +173,15 @@ def _priority(task: Any, value: Any) -> int:
 
 
 def priority(value: int, app: Any) -> int:
-    """The ledger's priority, larger first, for one of Celery's: RabbitMQ's order is the same, Redis has the other."""
+    """The ledger's priority, larger first, for one of Celery's: RabbitMQ's order is the same, that of Redis the
+    reverse.
+    """
     broker = str(app.conf.broker_write_url or app.conf.broker_url or "")
     return max(0, 9 - value) if broker.startswith(("redis", "sentinel", "valkey")) else min(value, MOST_PRIORITY)
 
 
 def _rate(task: Any) -> tuple[int, int] | None:
-    """``"100/m"`` as (100, 60); a part of a start is a longer time frame."""
+    """``"100/m"`` as (100, 60); a fraction of a start becomes a longer time frame."""
     if not task.rate_limit:
         return None
     number, _, unit = str(task.rate_limit).partition("/")
@@ -203,7 +205,7 @@ def meant(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fields_of_call(options: Mapping[str, Any], app: Any, now: datetime, where: str = "") -> dict[str, Any]:
-    """The fields that a call's options become; under ``CALL`` what its run is told. ``InvalidInput`` for any other."""
+    """Turn a call's options into fields of the task, and under ``CALL`` what its run is told; else ``InvalidInput``."""
     prefix = f"{where}.options." if where else ""
     for name in options:
         if name not in CALL_OPTIONS:

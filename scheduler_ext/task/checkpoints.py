@@ -1,4 +1,4 @@
-"""Checkpoints: what a long task saves, so that it can be paused, and goes on after its worker died.
+"""Checkpoints: what a long task saves so that it can be paused, and resumed after its worker died.
 
     @handler(name="films.encode", checkpoints=True)
     def encode(film):
@@ -45,12 +45,12 @@ def digest(content: bytes) -> str:
 
 @dataclass(slots=True)
 class Pausing:
-    """Of this process: a task that declares checkpoints runs alone in its main thread."""
+    """The state of this process; a task that declares checkpoints runs alone, in the main thread."""
 
     asked: tuple[str, int] | None = None
     """The claim that was asked to yield."""
     resumed: str = ""
-    """The task that went on from a checkpoint: its run time tells nothing of the whole."""
+    """The task that resumed from a checkpoint: its run time says nothing of a whole run."""
 
 
 pausing = Pausing()
@@ -67,7 +67,7 @@ class Checkpoint:
         self._backend = backend
 
     def load(self) -> Any:
-        """What was saved last, by this attempt or one before it, on whatever node; ``None`` when nothing was.
+        """The checkpoint saved last, by this attempt or an earlier one on any node; ``None`` without one.
 
         A damaged checkpoint is passed over: the one before it is returned, and the task's history says so.
         """

@@ -40,7 +40,7 @@ class TaskContext:
     task: Started
     store: WorkStore
     _calls: count[int] = field(init=False, repr=False, compare=False)
-    """Set on first use: most tasks hand nothing in, and making it costs each of them."""
+    """Made on first use: most tasks submit nothing."""
 
     @property
     def _backend(self) -> TaskBackend:
@@ -63,12 +63,12 @@ class TaskContext:
 
     @property
     def fence(self) -> int:
-        """Number of the claim. A receiver that remembers the highest one it has seen can refuse a late sender."""
+        """The number of the claim. A receiver that remembers the highest one it has seen can refuse a late sender."""
         return self.task.fence
 
     @property
     def mutex_fence(self) -> int | None:
-        """Number of its hold on its mutex key; ``None`` without one, or when the claim is lost. Asks the ledger.
+        """The number of its hold on its mutex key; ``None`` without one, or when the claim is lost. Asks the ledger.
 
         It rises with every grant of the key, whichever task gets it: what the key guards can remember the highest one
         it has seen, and refuse a holder that was replaced.
@@ -94,7 +94,7 @@ class TaskContext:
     def once(
         self, key: str, *, outside: bool = False, verify: Callable[[], Any] | None = None
     ) -> AbstractContextManager[Effect]:
-        """An effect that happens once for its key in this tenant, however often tasks and attempts try.
+        """Let an effect happen once for its key in this tenant, however many tasks and attempts try.
 
         The body does it when ``effect.first``; ``effect.result`` is kept, and found by all who come later. In the
         platform's own database, the default, key and effect commit together. ``outside``: the key is claimed before
@@ -126,11 +126,11 @@ class TaskContext:
         return self.hand_in(items, join=join, key=key)
 
     def hand_in(self, items: Sequence[Mapping[str, Any]], *, key: str, join: bool = False) -> list[str]:
-        """The same under a key of the caller's: what has been submitted under it is not again."""
+        """Submit tasks under a key of the caller's: what was submitted under it before is not submitted again."""
         return self._backend.submit(items, join=join, key=key)
 
     def next_call(self) -> int:
-        """The number of the next call that submits tasks: the same in a repeated attempt."""
+        """The number of the next call that submits tasks; the same in a repeated attempt."""
         if not hasattr(self, "_calls"):
             self._calls = count()
         return next(self._calls)
@@ -146,7 +146,7 @@ class TaskContext:
         self._backend.save_artifacts([File(name=name, content=data, content_type=kind)])
 
     def open_upload(self, upload_id: str) -> BinaryIO:
-        """A file that a client of the tenant has uploaded, open for reading from any place; close it.
+        """Open a file that a client of the tenant has uploaded; read any place of it, and close it.
 
         ``NotFound`` when the tenant has no whole upload of that id. Pieces are read as they are asked for.
         """
@@ -154,7 +154,7 @@ class TaskContext:
 
     @property
     def checkpoint(self) -> Checkpoint:
-        """What the task saves to go on from: see :mod:`scheduler_ext.task.checkpoints`."""
+        """What the task saves to resume from: see :mod:`scheduler_ext.task.checkpoints`."""
         return Checkpoint(self.task, self._backend)
 
     def should_yield(self) -> bool:
@@ -173,14 +173,14 @@ class TaskContext:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """The ports its tier gives it, none of which another task of this machine holds; asks the ledger once.
+        """The ports its tier gives it, which no other task of this machine holds; asks the ledger once.
 
         ``NoPorts`` when the machine has not as many free.
         """
         return network_ports.of(self.task, self._backend.ports)
 
     def secret(self, name: str) -> str:
-        """A secret of the tenant this task belongs to; ``NotFound`` when it has none of that name.
+        """A secret of the task's tenant; ``NotFound`` without one of that name.
 
         It is blotted out of the error the task may fail with and of what it prints and logs, not of what it reports,
         yields or returns.
@@ -197,7 +197,7 @@ class TaskContext:
 
 
 def current() -> TaskContext:
-    """The task this code runs in; :class:`NotInTask` outside of one."""
+    """The task this code runs in; :class:`NotInTask` outside a task."""
     context: TaskContext | None = running.task.get()
     if context is None:
         raise NotInTask

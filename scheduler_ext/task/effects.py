@@ -40,13 +40,13 @@ class UnderWay(InDoubt):
 
 
 class DidNotHappen(SlackwaterError):
-    """Raise it inside ``once(..., outside=True)`` when it is certain that nothing happened: the key is free again."""
+    """Raise it inside ``once(..., outside=True)`` when it is certain that nothing happened: it frees the key."""
 
     code = "did_not_happen"
 
 
 class AttemptReplaced(Conflict):
-    """This attempt no longer holds its task; another may run by now, so it may do nothing more."""
+    """This attempt no longer holds its task. Another may run by now, so this one may do nothing more."""
 
     code = "attempt_replaced"
 
@@ -60,7 +60,7 @@ def check_key(key: object) -> str:
 
 def perform(backend: TaskBackend, key: str, *, outside: bool, verify: Callable[[], Any] | None,
             ) -> AbstractContextManager[Effect]:  # fmt: skip
-    """The context manager of one use of a key."""
+    """The context manager for one use of a key."""
     check_key(key)
     if verify is not None and not outside:
         raise InvalidInput("is for effects outside of the database: give outside=True", field="verify")
@@ -86,7 +86,7 @@ def _outside(backend: TaskBackend, key: str, verify: Callable[[], Any] | None) -
 
 
 def _resolve(backend: TaskBackend, key: str, found: Claim, verify: Callable[[], Any] | None) -> Claim:
-    """What becomes of a key somebody claimed and did not settle."""
+    """Decide about a key that an earlier attempt claimed and did not settle."""
     if found.alive:
         raise UnderWay(f"the effect {key!r} is being done by the task {found.task_id} at this moment", field="key")
     if verify is None:

@@ -1,4 +1,4 @@
-"""Handlers: registered functions that tenants may have run. A function runs for tenants only when it is exported.
+"""Handlers: registered functions that tenants may run.
 
     @shared_task
     def thumbnail(path, width): ...
@@ -84,7 +84,7 @@ def handler(
 
 
 def _urgency(category: str | None, delay_tolerance_s: float | None) -> dict[str, Any]:
-    """Defaults of a handler's tasks; :class:`ConfigurationError` names the one that cannot be."""
+    """Check the defaults of a handler's tasks; :class:`ConfigurationError` names the one that is wrong."""
     known = [member.name.lower() for member in Category]
     if category is not None and category not in known:
         raise ConfigurationError(f"must be one of {', '.join(known)}", field="category")
@@ -95,7 +95,7 @@ def _urgency(category: str | None, delay_tolerance_s: float | None) -> dict[str,
 
 
 def _labels(require: Sequence[str], prefer: Sequence[str]) -> dict[str, Any]:
-    """Labels that a handler's tasks ask for; :class:`ConfigurationError` names the one that is none."""
+    """Check the labels that a handler's tasks ask for; :class:`ConfigurationError` names the one that is wrong."""
     given = {"require_labels": require, "prefer_labels": prefer}
     for name, labels in given.items():
         if isinstance(labels, str) or len(labels) > MOST:
@@ -124,17 +124,17 @@ def _enter(
 
 
 def declare(patterns: Iterable[str]) -> None:
-    """Patterns of the Celery tasks that are handlers wherever they are: ``orders.*``."""
+    """Patterns of the names of Celery tasks that are handlers, wherever they are defined: ``orders.*``."""
     _patterns[:] = patterns
 
 
 def is_declared(task: str) -> bool:
-    """Whether a Celery task is one by its name alone. Celery's own, and the platform's, never are."""
+    """Whether a Celery task is a handler by its name alone. Celery's own tasks, and the platform's, never are."""
     return not task.startswith(RESERVED) and any(fnmatchcase(task, pattern) for pattern in _patterns)
 
 
 def export_declared(app: Any, *names: str) -> None:
-    """Export the tasks of an application that are handlers by their names; the first that cannot be one is refused."""
+    """Export an application's tasks that are handlers by name; the first that cannot be exported raises."""
     for name in names or (sorted(app.tasks) if _patterns else ()):
         if is_declared(name) and of_task(name) is None:
             export(app.tasks[name], idempotent=bool(app.tasks[name].acks_late))
@@ -145,7 +145,7 @@ def find(name: str) -> Export | None:
 
 
 def of_task(task: str) -> Export | None:
-    """The export of a Celery task, by the name under which Celery knows it."""
+    """The export of a Celery task, by the name Celery knows it by."""
     found = _exports.get(task)
     if found is not None and found.task == task:
         return found

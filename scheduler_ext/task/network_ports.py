@@ -19,11 +19,11 @@ from scheduler_ext.core.work import Started
 
 NAME = "\0slackwater-port-{}"
 ENV = "SLACKWATER_PORTS"
-"""A script finds its ports here, separated by commas."""
+"""The environment variable in which a script finds its ports, separated by commas."""
 
 
 class NoPorts(SlackwaterError):
-    """This machine has not as many free ports as the task's tier asks for."""
+    """This machine has fewer free ports than the task's tier asks for."""
 
     code = "no_ports"
 
@@ -41,7 +41,7 @@ class Held:
 
 
 def take(conf: SchedulerConf, wanted: int) -> Held:
-    """Hold that many ports that nobody listens on now; ``NoPorts`` when there are not as many."""
+    """Hold so many ports on which nobody listens now; ``NoPorts`` when there are fewer."""
     held = Held(())
     found: list[int] = []
     for port in _from_somewhere(conf.ports_from, conf.ports_count) if 0 < wanted <= conf.ports_count else ():
@@ -61,13 +61,13 @@ def take(conf: SchedulerConf, wanted: int) -> Held:
 
 
 def _from_somewhere(first: int, count: int) -> Iterator[int]:
-    """Not always the same first: connections of the task before may still be closing."""
+    """Vary the first port: connections of the task before may still be closing."""
     start = random.randrange(count) if count else 0
     return (first + (start + n) % count for n in range(count))
 
 
 def _mark(port: int) -> socket.socket | None:
-    """Hold one port; ``None`` when a task holds it, or anybody listens on it."""
+    """Hold one port; ``None`` when a task holds it or anybody listens on it."""
     mark = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         mark.bind(NAME.format(port))
@@ -82,7 +82,7 @@ def _mark(port: int) -> socket.socket | None:
 
 @dataclass(slots=True)
 class _Process:
-    """Of this worker child: what its running tasks hold."""
+    """The ports that the running tasks of this worker child hold."""
 
     conf: SchedulerConf = field(default_factory=SchedulerConf)
     held: dict[tuple[str, int], Held] = field(default_factory=dict)
@@ -90,11 +90,11 @@ class _Process:
 
 _process = _Process()
 held = _process.held
-"""By claim; empty nearly always, so whoever ends a task looks before it calls :func:`release`."""
+"""The ports by claim; nearly always empty, so callers look before they call :func:`release`."""
 
 
 def configure(conf: SchedulerConf) -> None:
-    """The range of this process (the worker's side)."""
+    """Set the range of this process (the worker's side)."""
     _process.conf = conf
 
 

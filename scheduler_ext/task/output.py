@@ -25,26 +25,26 @@ from scheduler_ext.task import redaction
 log = logging.getLogger(__name__)
 
 EVERY_S: Final = 0.2
-"""Between two looks at what has come."""
+"""Seconds between two looks at what has come."""
 IDLE_S: Final = 30.0
-"""After this long without anything to store the connection is closed."""
+"""The connection is closed after this many seconds without anything to store."""
 MAX_WAITING: Final = 8_388_608
-"""Characters of one attempt that wait to be stored: further lines are counted and dropped, further chunks wait."""
+"""Characters of one attempt that may wait to be stored: beyond it lines are counted and dropped, chunks wait."""
 MAX_ATTEMPTS: Final = 10_000
 MAX_LINE: Final = 16_384
 ROW_CHARS: Final = 65_536
-"""A row of the ledger holds about so much: a follower reads whole rows."""
+"""The size of a row in the ledger, about: a follower reads whole rows."""
 OWN: Final = "platform"
-"""The stream of lines that say where something is missing."""
+"""The stream of the lines that mark where something is missing."""
 LEVELS: Final = {"stdout": "info", "stderr": "error"}
-"""The level of what is written without one."""
+"""The level of lines that were written without one."""
 
 
 class Splitter:
-    """Cuts what comes on one stream into lines; no secret stands in them, not across a cut either."""
+    """Cuts what is written to one stream into lines, without secrets, also where a secret spans two writes."""
 
     def __init__(self, secrets: Callable[[], Sequence[str]]) -> None:
-        """``secrets()`` tells what must not be shown, the longest first."""
+        """``secrets()`` returns what must not be shown, the longest first."""
         self._secrets = secrets
         self._open = ""
 
@@ -65,7 +65,7 @@ class Splitter:
         return lines
 
     def rest(self) -> list[str]:
-        """What has come since the last line, when nothing more will."""
+        """The rest after the last line, at the end of the stream."""
         rest, self._open = self._open, ""
         return _pieces(redaction.blotted(rest, self._secrets())) if rest else []
 
@@ -78,24 +78,24 @@ def _pieces(line: str) -> list[str]:
 
 @dataclass(slots=True)
 class Attempt:
-    """What has come of one attempt."""
+    """What one attempt has written."""
 
     task: Started
     lines: deque[Line] = field(default_factory=deque)
     chunks: deque[tuple[int, str]] = field(default_factory=deque)
     splitters: dict[str, Splitter] = field(default_factory=dict)
     waiting: int = 0
-    """Characters of lines and chunks that are not stored."""
+    """Characters of lines and chunks not yet stored."""
     lost: int = 0
-    """Lines that came while too many waited."""
+    """Lines dropped because too many waited."""
     most: int = -1
-    """Bytes of lines that its plan keeps; negative while that was not asked."""
+    """Bytes of lines that its plan keeps; negative while unknown."""
     written: int = 0
     yielded: int = 0
     cut: bool = False
     ended: bool = False
     fault: SlackwaterError | None = None
-    """Why its chunks are not taken."""
+    """Why its chunks are refused."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -103,18 +103,18 @@ class Attempt:
 
 
 class Output:
-    """What comes of the tasks of this process; nothing is kept before :meth:`open`, which is called after the fork."""
+    """The output of this process's tasks; nothing is kept before :meth:`open`, which is called after the fork."""
 
     def __init__(self) -> None:
         self.attempts: dict[tuple[str, int], Attempt] = {}
-        """Those that have written something and have not ended."""
+        """The attempts that have written something and have not ended."""
         self.waiting = False
-        """Whether something is to be stored."""
+        """Set while something waits to be stored."""
         self._make: Callable[[], WorkStore] | None = None
         self._store: WorkStore | None = None
         self._unstored: list[Written] = []
         self._numbers = count(1)
-        """Of rows and chunks: what is later has a higher one."""
+        """The order of rows and chunks: later ones have a higher number."""
         self._wake = threading.Event()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -150,7 +150,7 @@ class Output:
         self._tell()
 
     def write(self, task: Started, stream: str, text: str, secrets: Callable[[], Sequence[str]]) -> list[str]:
-        """Keep what was written to a stream, as far as it completes lines; returns those."""
+        """Keep what was written to a stream, up to its last full line; returns those lines."""
         attempt = self._of(task)
         splitter = attempt.splitters.get(stream) or attempt.splitters.setdefault(stream, Splitter(secrets))
         lines = splitter.feed(text)
@@ -159,7 +159,7 @@ class Output:
         return lines
 
     def close(self, task: Started, stream: str) -> list[str]:
-        """Keep the beginning of a line that stands open at the end of a stream; returns it."""
+        """Keep the open rest of a stream's last line; returns it."""
         attempt = self.attempts.get((task.task_id, task.fence))
         lines = attempt.splitters[stream].rest() if attempt is not None and stream in attempt.splitters else []
         for line in lines:
@@ -167,7 +167,7 @@ class Output:
         return lines
 
     def emit(self, task: Started, value: Any) -> None:
-        """Keep one chunk of the task's result stream; waits while very much is to be stored.
+        """Keep one chunk of the task's result stream; waits while too much is to be stored.
 
         Raises what became of the chunks before: ``StreamTooLarge``, or ``AttemptReplaced``.
         """
@@ -182,7 +182,7 @@ class Output:
         self._tell()
 
     def end(self, task: Started) -> None:
-        """Nothing more comes of an attempt; returns when its chunks are stored, or raises why they cannot be."""
+        """End an attempt's output: return when its chunks are stored, or raise why they cannot be."""
         attempt = self.attempts.get((task.task_id, task.fence))
         if attempt is None:
             return
@@ -197,7 +197,7 @@ class Output:
             raise attempt.fault
 
     def _settle(self, attempt: Attempt) -> None:
-        """Until its chunks are stored, however long the ledger is away."""
+        """Wait until its chunks are stored, however long the ledger is away."""
         pause = 0.1
         while attempt.chunks and attempt.fault is None and self._make is not None:
             try:

@@ -35,7 +35,7 @@ MAPS = ("celery.map", "celery.starmap")
 
 
 class Ledger(results.Results, Protocol):
-    """Where tasks are submitted, and their results asked for."""
+    """The port to the ledger: where tasks are submitted, and their results asked for."""
 
     def is_handler(self, name: str) -> bool:
         """Whether any worker has exported a handler of that name."""
@@ -66,11 +66,11 @@ class Ledger(results.Results, Protocol):
         """Give a running task other arguments for its next attempt."""
 
     def allow(self, task: Started, attempts: int) -> None:
-        """Let a running task have at least so many attempts."""
+        """Allow a running task at least so many attempts."""
 
 
 class Replaced(Ignore):
-    """The running task goes on as another one: what ``replace()`` raises."""
+    """Let the running task go on as another one: what ``replace()`` raises."""
 
     def __init__(self, task: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         super().__init__(f"replaced by {task}")
@@ -88,22 +88,22 @@ retries: dict[tuple[str, int], float | None] = {}
 
 
 def asked_again(task: Started) -> tuple[bool, float | None]:
-    """Whether a run that has ended asked to be run again, and after how many seconds. Forgets it."""
+    """Whether a run that has ended asked to be run again, and after how many seconds. Forgets the request."""
     key = (task.task_id, task.fence)
     return key in retries, retries.pop(key, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """What an application publishes, by way of the ledger where that is concerned."""
+    """What an application publishes, sent through the ledger where a durable task is concerned."""
 
     app: Celery
     ledger: Ledger
     send: Any
-    """How the application publishes by itself."""
+    """The application's own way to publish."""
 
     def is_handler(self, name: str) -> bool:
-        """Whether a Celery task is exported: by this process or, where this one does not have it, by any other."""
+        """Whether a Celery task is exported, by this process or by any other."""
         if handlers.of_task(name) is not None:
             return True
         if handlers.is_declared(name):
@@ -159,7 +159,7 @@ class Publishing:
         return self.app.AsyncResult(running.task_id)
 
     def _check_plain(self, name: str, kwargs: Any, options: Mapping[str, Any]) -> None:
-        """An ordinary message may not bring handlers along: they would be run, or called, beside the ledger."""
+        """Refuse an ordinary message that names handlers in its links: they would run beside the ledger."""
         brought = [one for option in ("chain", "chord", *LINKS) for one in _leaves(options.get(option))]
         if name in MAPS:
             brought += _leaves((kwargs or {}).get("task"))
@@ -174,7 +174,7 @@ class Publishing:
         return any(self.is_handler(name) for name in _leaves(canvas))
 
     def publish(self, canvas: Signature[Any], args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
-        """``apply_async`` of a canvas that has handlers in it: all of it is stored."""
+        """``apply_async`` of a canvas with handlers in it: all of it is stored in the ledger."""
         if args or kwargs:
             raise InvalidInput("give the arguments to the signatures of the canvas", field="canvas")
         if not isinstance(canvas, group) and any(map(options.get, LINKS)):
@@ -191,13 +191,13 @@ class Publishing:
 
 
 def of(app: Celery) -> Publishing | None:
-    """The installation on an application."""
+    """What was installed on an application."""
     found = getattr(app.send_task, "__self__", None)
     return found if isinstance(found, Publishing) else None
 
 
 def install(app: Celery, ledger: Ledger) -> None:
-    """Lead what ``app`` publishes by way of the ledger."""
+    """Send what ``app`` publishes through the ledger."""
     vars(app)["send_task"] = Publishing(app, ledger, app.send_task).send_task
     results.install(app, ledger)
     for kind in (_chain, group, chord):
@@ -255,7 +255,7 @@ def _leaves(found: Any) -> Iterator[str]:
 
 
 def _told(task: Any) -> dict[str, Any]:
-    """What the call of a running task gave beside its arguments, as its next attempt is to be told it."""
+    """The options of the running task's call, as its next attempt is to be told them."""
     request = task.request
     soft = request.timelimit[1] if request.timelimit else None
     found = {"headers": request.headers, "soft_time_limit": soft if soft != soft_limit(task) else None}

@@ -10,7 +10,7 @@ from typing import Final
 
 MASK: Final = "***"
 SHORTEST: Final = 4
-"""What is shorter tells nothing by being seen, and would blot out everything."""
+"""Shorter values are not removed: seeing one tells nothing, and removing it would blot out everything."""
 MAX_TENANTS: Final = 1_000
 
 _revealed: OrderedDict[int, set[str]] = OrderedDict()
@@ -18,7 +18,7 @@ _revealed: OrderedDict[int, set[str]] = OrderedDict()
 
 
 def longest_first(secrets: Iterable[str]) -> list[str]:
-    """Those that are to be blotted out, in the order in which that is done: one may be a part of another.
+    """The secrets to remove, in the order of removal: one may be part of another.
 
     Of one with several lines each line too: what is kept line by line never shows it whole.
     """
@@ -27,14 +27,14 @@ def longest_first(secrets: Iterable[str]) -> list[str]:
 
 
 def blotted(text: str, secrets: Iterable[str]) -> str:
-    """``text`` without them, which are ordered already."""
+    """Return ``text`` without the secrets, which are ordered already."""
     for secret in secrets:
         text = text.replace(secret, MASK)
     return text
 
 
 def reveal(tenant_id: int, secret: str) -> str:
-    """Remember that a handler of this tenant has got to know it, as it is and as it would be quoted; returns it."""
+    """Remember that a handler of this tenant has read the secret, as it is and as it would be quoted; returns it."""
     written = (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1])
     _revealed.setdefault(tenant_id, set()).update(written)
     _revealed.move_to_end(tenant_id)
@@ -44,16 +44,16 @@ def reveal(tenant_id: int, secret: str) -> str:
 
 
 def revealed() -> list[str]:
-    """What handlers of any tenant got to know in this process, in the order in which it is to be blotted out."""
+    """The secrets that handlers of any tenant have read in this process, in the order of removal."""
     return longest_first(chain.from_iterable([*_revealed.values()])) if _revealed else []
 
 
 def known(tenant_id: int) -> list[str]:
-    """What handlers of this tenant got to know in this process, in that order."""
+    """The secrets that handlers of this tenant have read in this process, in that order."""
     found = _revealed.get(tenant_id)
     return longest_first(tuple(found)) if found else []
 
 
 def hide(tenant_id: int, text: str) -> str:
-    """``text`` without what handlers of this tenant got to know in this process."""
+    """Return ``text`` without the secrets that handlers of this tenant have read in this process."""
     return blotted(text, known(tenant_id))

@@ -22,7 +22,7 @@ def is_reference(value: Any) -> bool:
 
 
 def check(value: dict[str, Any], field: str) -> list[str]:
-    """The parents a reference names; ``InvalidInput`` when it is none that can be filled in."""
+    """The parents a reference names; ``InvalidInput`` when it cannot be filled in."""
     if set(value) - {MARK, "path"}:
         raise InvalidInput(f"a reference has the fields {MARK} and path only", field=field)
     if not isinstance(value.get("path", ""), str):
@@ -46,7 +46,7 @@ def refers(started: Started) -> bool:
 
 
 def filled(started: Started, parents: Callable[[str], dict[str, Any]]) -> Started:
-    """The task with its references filled in; the very same where it has none, without a query.
+    """Fill the task's references in; a task without any is returned as it is, without a query.
 
     ``parents`` gives the results of a task's parents, each by its name and by its id.
     """

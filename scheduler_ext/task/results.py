@@ -25,7 +25,7 @@ from scheduler_ext.task.running import task as running_task
 
 FIRST_LOOK_S: Final = 0.02
 LAST_LOOK_S: Final = 0.5
-"""A result that is waited for is looked for at first so often, later so often."""
+"""Seconds between two looks for a result that is waited for: at first, and later."""
 OF_OUTCOMES: Final[Mapping[str, type[Exception]]] = {
     Outcome.WORKER_LOST.name: WorkerLostError,
     Outcome.CAP_EXCEEDED.name: TimeLimitExceeded,
@@ -51,26 +51,26 @@ class Seen:
 
 
 class Results(Protocol):
-    """Where results are asked for."""
+    """The port that results are read through."""
 
     def look(self, task_id: str) -> Seen | None:
-        """A task; ``None`` where there is none of that id."""
+        """The task; ``None`` if there is none of that id."""
 
     def children(self, task_id: str) -> Sequence[str]:
-        """The tasks that a task has submitted by Celery's calls."""
+        """The tasks that a task has submitted through Celery's calls."""
 
     def cancel(self, task_id: str) -> bool:
-        """Cancel a task; False where there is none of that id."""
+        """Cancel a task; False if there is none of that id."""
 
     def forget(self, task_id: str) -> bool:
-        """Take a task's result away; False where there is none of that id."""
+        """Take a task's result away; False if there is none of that id."""
 
     def unreachable(self, task_id: str) -> bool:
-        """Whether the caller's own transaction, which is still open, submits the task: it cannot run before."""
+        """Whether the caller's own open transaction submits the task, so that it cannot have run yet."""
 
 
 def install(app: Celery, ledger: Results) -> None:
-    """Let the results, and the revocations, of ``app`` be those of the ledger where they are its tasks'."""
+    """Let ``app`` read results from the ledger, and revoke there, where the tasks are the ledger's."""
     get_backend: Any = app._get_backend  # type: ignore[attr-defined]  # not in the stubs
     vars(app)["_get_backend"] = lambda: LedgerBackend(get_backend(), ledger)
     vars(app)["_backend"] = None
@@ -80,7 +80,7 @@ def install(app: Celery, ledger: Results) -> None:
 
         @property
         def children(self) -> Any:
-            """What the task has submitted; ``None`` for nothing."""
+            """The tasks it has submitted; ``None`` if none."""
             if not is_ledger_id(self.id):
                 return super().children
             return [self.app.AsyncResult(one) for one in ledger.children(self.id)] or None
@@ -101,7 +101,7 @@ def install(app: Celery, ledger: Results) -> None:
 
 
 def is_ledger_id(task_id: Any) -> bool:
-    """Whether it can be one of the ledger, whose ids are UUIDs of version 7; Celery's are of version 4."""
+    """Whether the id may be one of the ledger, whose ids are UUIDs of version 7; Celery's are of version 4."""
     return isinstance(task_id, str) and len(task_id) == 36 and task_id[14] == "7"
 
 
@@ -109,7 +109,7 @@ class LedgerBackend:
     """A backend of results that asks the ledger first."""
 
     def __init__(self, other: Any, ledger: Results) -> None:
-        """``other``: the application's own, for its other tasks."""
+        """``other``: the application's own backend, for its other tasks."""
         self._other = other
         self._ledger = ledger
 
@@ -120,7 +120,7 @@ class LedgerBackend:
         return self._ledger.look(task_id) if is_ledger_id(task_id) else None
 
     def store_result(self, task_id: Any, result: Any, state: str, *args: Any, **options: Any) -> Any:
-        """What ``update_state`` says of the running task becomes its progress."""
+        """Keep what ``update_state`` says of the running task as its progress."""
         running = running_task.get()
         if running is None or task_id != running.task_id:
             return self._other.store_result(task_id, result, state, *args, **options)
@@ -134,17 +134,17 @@ class LedgerBackend:
         return meta_of(seen) if seen is not None else self._other.get_task_meta(task_id, *args, **options)
 
     def meta_from_decoded(self, meta: dict[str, Any]) -> Any:
-        """What :meth:`get_task_meta` says needs no decoding."""
+        """As it is: what :meth:`get_task_meta` returns needs no decoding."""
         return meta if is_ledger_id(meta.get("task_id")) else self._other.meta_from_decoded(meta)
 
     def add_pending_result(self, result: Any, *args: Any, **options: Any) -> Any:
-        """Nobody is told of the ledger's results: they are looked for."""
+        """Does nothing: the ledger's results are polled."""
         return None if is_ledger_id(result.id) else self._other.add_pending_result(result, *args, **options)
 
     def wait_for_pending(self, result: Any, timeout: float | None = None, interval: float | None = None,
                          on_interval: Any = None, callback: Any = None, propagate: bool = True,
                          **options: Any) -> Any:  # fmt: skip
-        """Wait for the end of a task; ``TimeoutError`` when it does not come in ``timeout`` seconds."""
+        """Wait for the end of a task; ``TimeoutError`` if it does not end within ``timeout`` seconds."""
         if self._look(result.id) is None:
             return self._other.wait_for_pending(
                 result, timeout=timeout, interval=interval, on_interval=on_interval, callback=callback,

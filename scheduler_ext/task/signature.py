@@ -38,7 +38,7 @@ PLAIN: Final[dict[Any, Schema]] = {
 LISTS: Final = (list, tuple, set, frozenset, abc.Sequence, abc.Iterable, abc.Collection, abc.Set)
 OBJECTS: Final = (dict, abc.Mapping, abc.MutableMapping)
 MAX_BYTES: Final = 65_536
-"""A longer schema is not published."""
+"""A schema longer than this is not published."""
 
 
 def schema_of(function: Callable[..., Any], *, bound: bool = False) -> Schema | None:
@@ -104,7 +104,7 @@ def _allows_null(schema: Schema) -> bool:
 
 
 def _of_type(annotation: Any, types_of: Schema) -> Schema:
-    """The schema of a type; of what it refers to, ``types_of`` gets the definitions."""
+    """The schema of a type; ``types_of`` collects the definitions it refers to."""
     try:
         if annotation in PLAIN:
             return dict(PLAIN[annotation])
@@ -154,7 +154,7 @@ def _of_class(annotation: Any, types_of: Schema) -> Schema:
 
 
 def _by_pydantic(annotation: Any, types_of: Schema) -> Schema:
-    """What Pydantic makes of a model, dataclass or annotated type, where the handler's own code has imported it."""
+    """Pydantic's schema of a model, dataclass or annotated type, if the handler's code has imported Pydantic."""
     pydantic = sys.modules.get("pydantic")
     if pydantic is None:
         return {}

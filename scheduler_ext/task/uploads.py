@@ -12,27 +12,27 @@ AHEAD: Final = 1_048_576
 
 
 class UploadedFile(io.RawIOBase):
-    """Reads pieces as they are asked for; any place of it can be gone to."""
+    """Reads pieces as they are asked for; seekable."""
 
     def __init__(self, size: int, read: Callable[[int, int], bytes]) -> None:
-        """``read(start, end)`` answers those bytes."""
+        """``read(start, end)`` returns those bytes."""
         self._size, self._read, self._at = size, read, 0
 
     @classmethod
     def opened(cls, size: int, read: Callable[[int, int], bytes]) -> BinaryIO:
-        """The same with a buffer."""
+        """Open it behind a buffer."""
         return cast("BinaryIO", io.BufferedReader(cls(size, read), AHEAD))
 
     def readable(self) -> bool:
-        """Always."""
+        """True."""
         return True
 
     def seekable(self) -> bool:
-        """Always."""
+        """True."""
         return True
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Go to a place, as :meth:`io.IOBase.seek`."""
+        """Move to a place, as :meth:`io.IOBase.seek`."""
         base = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._size}[whence]
         if base + offset < 0:
             raise ValueError("there is nothing before the file's beginning")
@@ -40,11 +40,11 @@ class UploadedFile(io.RawIOBase):
         return self._at
 
     def tell(self) -> int:
-        """Where it is."""
+        """The present place."""
         return self._at
 
     def readall(self) -> bytes:
-        """The rest, asked for at once: the usual one asks for eight kilobytes at a time."""
+        """Read the rest at once; the inherited method reads eight kilobytes at a time."""
         start, self._at = self._at, max(self._at, self._size)
         return self._read(start, self._size) if start < self._size else b""
 

@@ -37,7 +37,7 @@ TOKEN_CHECK_S = 1.0
 AHEAD = 2
 """Tokens for each child: one that lends it, one that waits in the worker, so that no time passes between slices."""
 AGENT_END_S = 10.0
-"""Beyond the time to drain, and to end what has not: to settle the accounts."""
+"""Seconds added to the time to drain and to end what has not ended, for settling the accounts."""
 
 
 def is_usable(worker: Any) -> bool:
@@ -52,7 +52,7 @@ class NodeStep(bootsteps.StartStopStep):
     requires = ("celery.worker.components:Pool",)
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
-        """Steps are made before any is started: the children inherit the journal."""
+        """Make the journal: steps are made before any is started, so the children inherit it."""
         super().__init__(worker, **kwargs)
         self.engine = process_state.engine()
         self.agent: subprocess.Popen[bytes] | None = None
@@ -70,7 +70,7 @@ class NodeStep(bootsteps.StartStopStep):
             execution.install(worker.app)
 
     def include_if(self, worker: Any) -> bool:
-        """Only forked children run durable tasks, and tokens travel through Redis alone."""
+        """Check the worker's kind: only forked children run durable tasks, and tokens travel through Redis alone."""
         usable = is_usable(worker)
         if not usable:
             log.error("this worker runs no durable tasks: it needs the pool prefork and a broker of Redis")
@@ -103,7 +103,7 @@ class NodeStep(bootsteps.StartStopStep):
         log.info("registered as node %s, %s handlers", node_id, len(offered))
 
     def slots_by_kind(self, offered: dict[str, Export]) -> dict[WorkKind, int]:
-        """Slots of each kind; of those that share a child only where a handler of that kind is exported."""
+        """Slots of each kind; kinds that share a child only where such a handler is exported."""
         slots = {WorkKind.PROCESS: self.slots, WorkKind.SCRIPT: self.script_slots}
         for kind in {export.kind for export in offered.values()} & set(PER_CHILD):
             slots[kind] = PER_CHILD[kind] * self.slots
@@ -173,21 +173,21 @@ class NodeStep(bootsteps.StartStopStep):
         forget_token_queues(parent.app, [self.journal.node_id])
 
     close = terminate = stop
-    """A worker that closes drains too, and what cannot be finished is handed back."""
+    """Drain when the worker closes, too; what cannot be finished is handed back."""
 
 
 class TokenStep(bootsteps.StartStopStep):
-    """Consumes the node's token queue and tops the tokens up: every child is lent, a lost token costs a second."""
+    """Consumes the node's token queue and tops it up: every child is lent, and a lost token costs a second."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
     def __init__(self, consumer: Any, **kwargs: Any) -> None:
-        """Made anew with each connection to the broker."""
+        """Begin to consume; called for each connection to the broker."""
         super().__init__(consumer, **kwargs)
         self._entry: Any = None
 
     def include_if(self, consumer: Any) -> bool:
-        """Where the worker is a node."""
+        """Whether the worker is a node."""
         return is_usable(consumer.controller)
 
     def start(self, consumer: Any) -> None:
@@ -197,7 +197,7 @@ class TokenStep(bootsteps.StartStopStep):
         self._entry = consumer.timer.call_repeatedly(TOKEN_CHECK_S, self.top_up, (consumer,))
 
     def top_up(self, consumer: Any) -> None:
-        """Publish as many tokens as children are not lent; what lies in the queue counts."""
+        """Publish as many tokens as children are not lent, less those already in the queue."""
         node = consumer.controller.slackwater
         if node.journal.draining:
             return
@@ -212,7 +212,7 @@ class TokenStep(bootsteps.StartStopStep):
             log.debug("tokens not topped up: %s", error)
 
     def info(self, consumer: Any) -> Any:
-        """What ``celery inspect stats`` shows of us."""
+        """The part of ``celery inspect stats`` that is ours."""
         return {
             "slackwater": {"node": consumer.controller.slackwater.journal.node_id, "refused": dict(consumer.refused)}
         }

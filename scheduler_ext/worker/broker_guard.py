@@ -1,4 +1,4 @@
-"""Guards what a worker takes from its broker: an item that is not a message is thrown away and ends nothing.
+"""Guards what a worker takes from its broker: an item that is not a message is dropped and ends nothing.
 
 Kombu trusts what lies in its queues. One item that is no JSON, or lacks a part, ended the worker with all it ran.
 """
@@ -21,13 +21,13 @@ from scheduler_ext.dispatch.refusals import Kind, refusals
 log = logging.getLogger(__name__)
 
 LARGEST: Final = 16 << 20
-"""Bytes of a message: what is larger is not even read as JSON, which takes a multiple of it in memory."""
+"""The most bytes of a message: a larger one is not even parsed, which would take a multiple of it in memory."""
 NOTHING: Final[dict[str, Any]] = {"properties": None}
 """Not an empty object: a missing name counts with kombu as an error of the connection, which would be made anew."""
 
 
 def load(text: Any) -> Any:
-    """An item of the broker; one that cannot be a message becomes ``NOTHING``, which is refused where it arrives."""
+    """Read an item of the broker; one that cannot be a message becomes ``NOTHING``, which is refused on arrival."""
     try:
         found = kombu_json.loads(text) if len(text) <= LARGEST else NOTHING
     except (ValueError, TypeError, RecursionError):
@@ -51,7 +51,7 @@ def _is_message(found: dict[str, Any]) -> bool:
 
 
 class _ForgivingQoS(redis_transport.QoS):
-    """What a worker has taken; it lets go of a message though Redis does not hold it any more as it should.
+    """What a worker has taken; it can release a message that Redis no longer holds as it should.
 
     A message that could not be acknowledged would count as taken for ever, and soon no other would be taken.
     """
@@ -73,7 +73,7 @@ class _ForgivingQoS(redis_transport.QoS):
 
 
 class _ForgivingChannel(redis_transport.Channel):
-    """Reads what is no message as if nothing had come."""
+    """Reads an item that is no message as if nothing had come."""
 
     def _brpop_read(self, **options: Any) -> Any:
         return self._survive(super()._brpop_read, **options)  # type: ignore[misc]  # not in kombu's stubs
@@ -94,7 +94,7 @@ class _ForgivingChannel(redis_transport.Channel):
 
 @cache
 def guarded(transport: type[Any]) -> type[Any]:
-    """A transport of Redis whose channels survive what they are sent."""
+    """A Redis transport whose channels survive whatever they are sent."""
     vars(redis_transport)["loads"] = load
     qos = type("QoS", (_ForgivingQoS, transport.Channel.QoS), {})
     channel = type("Channel", (_ForgivingChannel, transport.Channel), {"QoS": qos})

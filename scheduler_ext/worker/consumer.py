@@ -25,7 +25,7 @@ from scheduler_ext.worker.broker_guard import guarded
 log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
-"""Between attempts to reach a broker that is away; Celery's own pauses grow to 30 s, in which the children idle."""
+"""Seconds between attempts to reach a broker that is away; Celery's own pauses grow to 30 s, while children idle."""
 
 
 class Consumer(CeleryConsumer):
@@ -44,7 +44,7 @@ class Consumer(CeleryConsumer):
         """As Celery makes it; what the broker answers counts as an error of the connection."""
         super().__init__(*args, **kwargs)
         self.refused: Counter[str] = Counter()
-        """Messages for handlers that were refused, by the task's name; ``celery inspect stats`` shows them."""
+        """Refused messages for handlers, by task name; ``celery inspect stats`` shows them."""
         self.seen = Seen()
         self.connection_errors = (*self.connection_errors, *self.conninfo.channel_errors, OperationalError)
 
@@ -56,7 +56,7 @@ class Consumer(CeleryConsumer):
             log.warning("the broken broker connection could not be closed in order: %s", error)
 
     def ensure_connected(self, conn: Any) -> Any:
-        """Wait for the broker, looking every second; what lies there under our names is a queue after that."""
+        """Wait for the broker, looking every second; then see that its keys of our names are queues."""
         transport = guarded(conn.get_transport_cls())
         conn.get_transport_cls, conn._transport = lambda: transport, None
         conn.ensure_connection = partial(
@@ -67,7 +67,7 @@ class Consumer(CeleryConsumer):
         return connected
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
-        """What is done with a message: without the platform's seal nothing."""
+        """Choose what is done with a message: nothing without the platform's signature."""
         handle = super().create_task_handler(*args, **kwargs)
 
         def on_task_received(message: Any) -> Any:
@@ -81,7 +81,7 @@ class Consumer(CeleryConsumer):
         return on_task_received
 
     def _note_when_taken(self, message: Any) -> None:
-        """Until it is acknowledged the broker may well deliver it again, and then it is to be run."""
+        """Whether a message is delivered again that was not acknowledged: it is then to be run again."""
         acknowledge = message.ack
 
         def ack(*args: Any, **kwargs: Any) -> Any:
@@ -91,18 +91,18 @@ class Consumer(CeleryConsumer):
         message.ack = ack
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
-        """Throw away what cannot be read; Celery would tell all of it, each time."""
+        """Drop what cannot be read; Celery would log all of it each time."""
         refusals.add(Kind.BROKEN, f"a message of the type {message.content_type!r}: {type(exc).__name__}")
         message.ack_log_error(log, self.connection_errors)
 
     def update_strategies(self) -> None:
-        """What to do with a message by its task's name. One for a handler is refused: the ledger has no such run."""
+        """Decide about a message by its task's name. One for a handler is refused: the ledger has no such run."""
         super().update_strategies()
         for export in handlers.exported().values():
             self.strategies[export.task] = partial(self.refuse, export.task)
 
     def refuse(self, name: str, message: Any, *_: Any) -> None:
-        """Refuse a message for a handler: it has no tenant and no fence. The first one of each name is told.
+        """Refuse a message for a handler, which has no tenant and no fence; log the first of each name.
 
         Such a message bears the seal: a process of ours sent it that did not know the handler for one.
         """
@@ -124,15 +124,15 @@ class Consumer(CeleryConsumer):
 
 
 class OpenConsumer(Consumer):
-    """Of a worker of somebody's own: it takes the messages of that application, which bear no seal."""
+    """The consumer of a team's own worker: it takes that application's messages, which bear no signature."""
 
     def create_task_handler(self, *args: Any, **kwargs: Any) -> Callable[[Any], Any]:
-        """As Celery has it; messages for handlers are refused all the same."""
+        """As in Celery, but messages for handlers are refused."""
         handler: Callable[[Any], Any] = CeleryConsumer.create_task_handler(self, *args, **kwargs)
         return handler
 
     def update_strategies(self) -> None:
-        """A message for a durable task was published before it was one, or past the ledger: it is submitted there."""
+        """Submit a message for a durable task that was published before it became durable, or past the ledger."""
         CeleryConsumer.update_strategies(self)
         for export in handlers.exported().values():
             self.strategies[export.task] = partial(self.take_over, export.task, self.strategies.get(export.task))
@@ -163,7 +163,7 @@ class OpenConsumer(Consumer):
                 found.ledger.release()
 
     def on_decode_error(self, message: Any, exc: Exception) -> None:
-        """As Celery has it."""
+        """As in Celery."""
         CeleryConsumer.on_decode_error(self, message, exc)
 
 

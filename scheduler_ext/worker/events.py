@@ -1,4 +1,4 @@
-"""Sends Celery's task events for the tasks, so that Flower lists them: in batches, and only while somebody listens."""
+"""Sends Celery's task events, so that Flower lists tasks: in batches, and only while somebody listens."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TaskEvents:
         self._events.append({"type": kind, "timestamp": at, **fields})
 
     def send(self) -> None:
-        """Send what was collected; a broker that is away costs the events, not the work."""
+        """Send what was collected; if the broker is away the events are lost, not the work."""
         if not self._events:
             return
         events, self._events = self._events, []

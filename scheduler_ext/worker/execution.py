@@ -10,7 +10,7 @@ from scheduler_ext.worker import process_state
 
 
 def lend(node_id: int) -> None:
-    """Lend this child for one slice to the node's queues; a token of an earlier incarnation does the same."""
+    """Lend this child to the node's queues for one slice; a token of an earlier incarnation does the same."""
     process_state.child().lend()
 
 

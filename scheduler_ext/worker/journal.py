@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 LEASE_OVER = 75
 """Exit code of a child that has outlived its node's lease."""
 BATCHES = 3
-"""Batches a child has in hand at the most: one runs, one is recorded, one is started ahead. A slot each."""
+"""The most batches a child has at once: one runs, one is recorded, one is started ahead. Each has a slot."""
 ENTRIES = MAX_BATCH
 BLOB_BYTES = 1_048_576
 # The header: node id (q), lease deadline (d), draining, listened, activated, watched, beside, unheard (a byte each,
@@ -53,14 +53,13 @@ _PID, _OPEN, _COUNT, _CURRENT, _LIMIT, _BATCH, _INTERRUPT, _OUTCOME = 0, 4, 8, 1
 
 
 def to_unix_s() -> float:
-    """What to add to a time of the monotonic clock to have Unix seconds, as the wall clock stands now."""
+    """What to add to a monotonic time to have Unix seconds, by the wall clock as it stands now."""
     return time.time() - time.monotonic()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One task of a batch as the journal has it. Times are seconds of the monotonic clock, which the processes of a
-    machine share and nobody sets."""
+    """One task of a batch, as the journal has it."""
 
     task_id: str
     fence: int
@@ -70,11 +69,11 @@ class Entry:
     state: int
     """WAITING, BEGUN or ENDED."""
     blob: bytes
-    """What the child wrote of its end."""
+    """What the child wrote about its end."""
 
 
 def _entry(memory: mmap.mmap, at: int, blobs: int) -> Entry:
-    """The task noted at ``at``; what was written of ends begins at ``blobs``."""
+    """The task noted at ``at``; the texts of ends begin at ``blobs``."""
     raw, fence, cap_ms, began, ended, state, _, offset, length = _ENTRY.unpack_from(memory, at)
     blob = bytes(memory[blobs + offset : blobs + offset + length]) if state == ENDED else b""
     return Entry(
@@ -131,7 +130,7 @@ class Journal:
         return self.slots // BATCHES
 
     def slots_of(self, child: int) -> list[Slot]:
-        """One child's slots; its table is that of the first."""
+        """The slots of one child; its table is that of the first."""
         return [self.slot(child * BATCHES + number) for number in range(BATCHES)]
 
     def siblings(self, slot: Slot) -> list[Slot]:
@@ -141,7 +140,7 @@ class Journal:
     node_id: int = _number("<q", 0)
     """The node id of the present incarnation; 0 before it is registered."""
     lease_deadline: float = _number("<d", 8)
-    """Monotonic time until which the node's lease surely holds."""
+    """The monotonic time until which the node's lease surely holds."""
     draining: bool = _flag(16)
     """True when children must take no more."""
     listened: bool = _flag(17)
@@ -153,17 +152,17 @@ class Journal:
     beside: bool = _flag(20)
     """True when children run tasks beside one another: their tables are worth looking at."""
     unheard: bool = _flag(21)
-    """True while no tenant wants to be told of anything; then the children need not look who does."""
+    """True while no tenant wants to be told of anything, so that the children need not look."""
     agent_beat: float = _number("<d", 24)
-    """Monotonic time of the agent's last sign of life."""
+    """The monotonic time of the agent's last sign of life."""
 
     def refuse(self, kind: Kind, count: int) -> None:
-        """Count what one of the worker's processes refused. Two at once may count as one: no lock is worth that."""
+        """Count a refusal by one of the worker's processes. Two at once may count as one: no lock is worth that."""
         at = REFUSED_AT + 4 * _KINDS.index(kind)
         struct.pack_into("<I", self._memory, at, (struct.unpack_from("<I", self._memory, at)[0] + count) % 2**32)
 
     def refused(self) -> dict[str, int]:
-        """How much of each kind the worker's processes have refused."""
+        """How many of each kind the worker's processes have refused."""
         return dict(zip(_KINDS, struct.unpack_from(f"<{len(_KINDS)}I", self._memory, REFUSED_AT), strict=True))
 
     def is_forsaken(self, lease_s: float, now: float) -> bool:
@@ -171,7 +170,7 @@ class Journal:
         return is_forsaken(now, until=self.lease_deadline, heard=self.agent_beat, lease_s=lease_s)
 
     def stop_without_lease(self, lease_s: float) -> None:
-        """End this process for good, with all it has started, when its node is forsaken."""
+        """End this process, with all it has started, when its node is forsaken."""
         if self.is_forsaken(lease_s, time.monotonic()):
             log.error("the node's lease is over: this child stops before it acts again")
             process_tree.kill(process_tree.below(os.getpid()))
@@ -198,7 +197,7 @@ class Journal:
 
 
 class Table:
-    """One child's places for tasks that run beside one another: coroutines and threads.
+    """One child's places for tasks that run side by side: coroutines and threads.
 
     A place is noted before its task is started in the ledger, and free again once its end is recorded.
     """
@@ -210,7 +209,7 @@ class Table:
         self._base = base
         self.index = index
         self.free: list[int] = list(range(PLACES - 1, -1, -1))
-        """Places nobody holds; the child's own list."""
+        """Free places; the child's own list."""
 
     def _at(self, place: int) -> int:
         return self._base + place * (ENTRY_BYTES + PLACE_BLOB)
@@ -301,7 +300,7 @@ class Slot:
 
     # -- the child's side ---------------------------------------------------------------------------------------------
     def open(self, claims: Sequence[tuple[str, int]]) -> None:
-        """Note a batch before it is started in the ledger: nothing can be started and not be noted."""
+        """Note a batch before it is started in the ledger, so that nothing started is missing from the journal."""
         self.narrow(claims)
         self._blob = 0
         self._interrupt = -1
@@ -311,7 +310,7 @@ class Slot:
         self._open = 1
 
     def narrow(self, started: Sequence[tuple[str, int]]) -> None:
-        """Only these of the batch were started. What the agent has taken away meanwhile stays away."""
+        """Note that only these of the batch were started. What the agent has taken away meanwhile stays away."""
         pack, memory, at = _ENTRY.pack_into, self._memory, self._entries
         for task_id, fence in started:
             pack(memory, at, bytes.fromhex(task_id.replace("-", "")), fence, 0, 0.0, 0.0, WAITING, 0, 0, 0)
@@ -370,6 +369,6 @@ class Slot:
         return [self.entry(index) for index in range(self.count)]
 
     def settle(self) -> None:
-        """The account of a dead child is settled: the slot is free."""
+        """Free the slot: the account of a dead child is settled."""
         self.close()
         self.pid = 0

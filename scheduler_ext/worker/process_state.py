@@ -1,4 +1,4 @@
-"""What a worker process knows of itself: the engine it was given, and the journal it inherited."""
+"""What a worker process knows: the engine it was given, and the journal it inherited."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scheduler_ext.worker.journal import Journal
 
 
 class Engine(Protocol):
-    """What the composition root gives a worker; its factory is named in Celery's setting ``slackwater_engine``."""
+    """What the composition root gives a worker; Celery's setting ``slackwater_engine`` names the factory."""
 
     app: Celery
     conf: SchedulerConf
@@ -28,12 +28,12 @@ class Engine(Protocol):
     factory: str
     """The dotted name by which the agent's process finds the same engine."""
     labels: tuple[str, ...]
-    """Labels tasks may ask for."""
+    """The labels that tasks may ask for."""
     script_slots: int | None
-    """Scripts run at once; ``None``: as many as there are children."""
+    """How many scripts run at once; ``None``: as many as there are children."""
 
     def work_store(self, name: str, told: Callable[[], bool] = ...) -> WorkStore:
-        """A new connection to the ledger; ``told()`` is False while surely no tenant wants to be told of changes."""
+        """Opens a connection to the ledger; ``told()`` is False while surely no tenant wants to be told of changes."""
 
     def node_store(self) -> NodeStore:
         """The registry of nodes."""
@@ -100,7 +100,7 @@ def place() -> tuple[str, int]:
 
 
 def forget(**_: Any) -> None:
-    """Close what the child holds, when its process ends."""
+    """Close what the child holds; called when its process ends."""
     if _inherited.child is not None:
         _inherited.child.close()
         _inherited.child = None

@@ -20,10 +20,10 @@ from scheduler_ext.dispatch.refusals import Kind, refusals
 LOOKS: Final = frozenset({
     "ping", "stats", "active", "reserved", "scheduled", "revoked", "registered", "active_queues", "conf", "clock",
 })  # fmt: skip
-"""Commands that change nothing and tell no secret."""
+"""Commands that change nothing and reveal no secret."""
 SEAL: Final = "slackwater"
 VALID_S: Final = 60.0
-"""For so long after it was given a command holds; the clocks of who gives and who takes it may differ by less."""
+"""Seconds for which a command holds; sender's and receiver's clocks may differ by less."""
 
 
 def _sealed(method: str, arguments: Any, destination: Any, pattern: Any, matcher: Any, at: Any, nonce: Any) -> bytes:
@@ -42,7 +42,7 @@ class GuardedNode(Node):
         """When the nonce of a sealed command is forgotten."""
 
     def handle_message(self, body: Any, message: Any = None) -> Any:
-        """Do what the message says, if its sender may. Its clock is not taken over: anybody can set it."""
+        """Execute the message if its sender may. Its clock is not taken over: anybody can set it."""
         why = self._refusal(body)
         if why:
             refusals.add(Kind.CONTROL, why)
@@ -65,7 +65,7 @@ class GuardedNode(Node):
         return self._fault(body, seal)
 
     def _fault(self, body: dict[str, Any], seal: Any) -> str:
-        """What is wrong with a command's seal."""
+        """What is wrong with a command's signature."""
         method, now = body["method"], time.time()
         if not isinstance(seal, dict):
             return f"the command {method} with a wrong seal"
@@ -116,6 +116,6 @@ class SealingMailbox(Mailbox):
 
 
 class SealedControl(Control):
-    """Celery's remote control with the platform's seal."""
+    """Celery's remote control with the platform's signature."""
 
     Mailbox = SealingMailbox

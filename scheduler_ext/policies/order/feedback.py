@@ -21,9 +21,9 @@ class Feedback:
 
     name: str = "feedback"
     quanta_ms: Sequence[int] = (1000, 2000, 4000, 8000, 16000)
-    """Length of a slice at each level; the last holds for all further turns."""
+    """The slice at each level; the last one holds for all further levels."""
     boost_ms: int = 60_000
-    """How much later than it came a task counts for each turn it has used."""
+    """The delay by which a task counts as arrived later, for each level."""
 
     def __post_init__(self) -> None:
         quanta: Any = self.quanta_ms

@@ -10,7 +10,7 @@ from scheduler_ext.policies.order.places import ahead, by_priority, number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fifo:
-    """The order of submission. A retry, a pause or a hand-back never moves a task later."""
+    """The order of submission. A retry, a pause or a hand-back never moves a task back."""
 
     name: str = "fifo"
 

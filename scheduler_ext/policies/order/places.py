@@ -10,11 +10,11 @@ from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.policies.base import RankInput
 
 HIGHEST_PRIORITY: Final = 1000
-"""Priorities are counted from -1000 to 1000; what lies outside counts as the nearest."""
+"""Priorities count from -1000 to 1000; those outside count as the nearest."""
 LEVELS: Final = 1 << 20
-"""Levels (or cycles) that are told apart."""
+"""How many levels (or cycles) are told apart."""
 AHEAD: Final = 100
-"""Steps for each doubling of a path: paths are told apart that differ by a hundredth."""
+"""Steps for each doubling of a path: paths that differ by a hundredth are told apart."""
 LARGEST_NUMBER: Final = (1 << 63) - 1
 
 

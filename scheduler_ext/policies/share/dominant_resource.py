@@ -21,4 +21,4 @@ class DominantResourceShare(PooledShare):
     settings: ClassVar[tuple[str, ...]] = ("weight",)
     name: str = "dominant_resource"
     pools: Mapping[str, Any] = field(default_factory=dict)
-    """``{"org/team": {"weight": 2}}``; pools not named have weight 1."""
+    """``{"org/team": {"weight": 2}}``; a pool without an entry has weight 1."""

@@ -20,6 +20,6 @@ class EqualShare(Rules):
     name: str = "equal"
 
     def path(self, line: LineView) -> Path:
-        """Each tenant stands beside the others, whatever pools there are; those of one client as one."""
+        """Every tenant is an account of its own, whatever pools there are; the tenants of one client are one account."""
         tenant = f"tenant {line.tenant_id}"
         return (line.pool, tenant) if line.pool.startswith(CLIENT) else (tenant,)

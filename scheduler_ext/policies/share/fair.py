@@ -19,7 +19,7 @@ from scheduler_ext.policies.share.terms import PooledShare
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A task in flight, as far as pre-emption needs it."""
+    """A task in flight, as pre-emption sees it."""
 
     task_id: str
     vector: Vector
@@ -27,7 +27,7 @@ class Running:
     started_at: float
     idempotent: bool
     above_share: bool
-    """Its pool would still have its minimum (and its fair share) without it."""
+    """Whether its pool would keep its minimum (and its fair share) without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +51,7 @@ class FairShare(PooledShare):
             raise ConfigurationError("must not be negative", field="starvation_s")
 
     def key(self, account: Account) -> tuple[int, int]:
-        """Those below their minimum first, by how much of it they have; then by use over weight."""
+        """Pools below their minimum first, by how much of it they have; then by use over weight."""
         if account.share < account.floor:
             return (0, account.share * FINE // account.floor)
         return (1, (account.share + account.past) * account.weight)
@@ -69,7 +69,7 @@ def spared(account: Account, starving: Account, kind: WorkKind, vector: Vector) 
 
 
 def victims(need: Vector, free: Vector, running: Iterable[Running], *, slots: int = 1) -> list[str]:
-    """The tasks of one node to end so that ``need`` fits beside what is ``free``; none if nothing helps.
+    """The tasks of one node to end so that ``need`` fits with what is ``free``; none if nothing helps.
 
     ``slots`` are the node's free ones; ending a task frees one more. Only idempotent tasks of pools above
     their share are taken: lowest priority first, then the most recently started, so that the least work is

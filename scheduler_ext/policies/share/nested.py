@@ -53,11 +53,11 @@ class NestedShare(Rules):
 
     @property
     def starvation_s(self) -> int:
-        """The shortest time after which a pool may have tasks of others ended for it; for ever where none does that."""
+        """The shortest starvation delay of all levels; infinite where none has one."""
         return min([p.starvation_s for p in self._levels.values() if hasattr(p, "starvation_s")], default=1 << 40)
 
     def kept(self) -> list[Path]:
-        """Pools that do not lend all they are guaranteed, where their level's policy has a use for that."""
+        """The pools that do not lend all of their guarantee, where their level's policy knows of that."""
         return [path for policy in self._levels.values() for path in policy.kept() if self._above(path) is policy]
 
     def owned(self, line: LineView) -> bool:

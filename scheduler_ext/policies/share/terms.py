@@ -21,9 +21,9 @@ class Pool:
 
     weight: int = 1
     guaranteed: float = 0.0
-    """Per cent of what the pool above is guaranteed (of the cell, at the top)."""
+    """Per cent of what the pool above is guaranteed (at the top: of the cell)."""
     maximum: float = 100.0
-    """Per cent of what the pool above may have at most."""
+    """Per cent of the maximum of the pool above."""
     lends: float = 100.0
     """Per cent of its idle guarantee that others may use; the rest stays free for it."""
     inside: str = "fair"
@@ -80,12 +80,12 @@ def _parts(per_cent: float) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PooledShare(Rules):
-    """What share policies over configured pools have in common. They count resources, not slots alone."""
+    """What share policies over configured pools have in common: they count resources, not slots alone."""
 
     settings: ClassVar[tuple[str, ...]]
-    """What the policy has a use for of each pool."""
+    """The settings of a pool that the policy knows."""
     parameter: ClassVar[str] = "pools"
-    """The parameter by which it is told its pools."""
+    """The parameter that holds its pools."""
     _pools: Mapping[Path, Pool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -98,12 +98,12 @@ class PooledShare(Rules):
         return True
 
     def owned(self, line: LineView) -> bool:
-        """Whether the last account is the tenant's own: always, but in a pool that is FIFO inside."""
+        """Whether the last account is the tenant's own: yes, except in a pool that is FIFO inside."""
         pool = self._pools.get(pool_path(line)) if line.pool else None
         return pool is None or pool.inside == "fair"
 
     def terms(self, path: Path, tenant: TenantView | None, above: Account, measure: Measure) -> Terms:
-        """A pool's weight, minimum and maximum, the latter two of what the pool above has; else the plan's."""
+        """A pool's weight, minimum and maximum (both as parts of the pool above); without an entry, the plan's."""
         pool = self._pools.get(path)
         if pool is None:
             return Rules.terms(self, path, tenant, above, measure)

@@ -55,9 +55,9 @@ BEAT_EVERY_S = 0.2
 POLL_SCRIPTS_S = 1.0
 RECONCILE_EVERY_S = 5.0
 OWN_PATTERNS = 1
-"""Patterns subscribed to while nobody listens to events: the workers' own remote control."""
+"""Patterns subscribed to while nobody follows events: the workers' own remote control."""
 LOST_NODE = 3
-"""Exit code: the node was declared lost; the worker registers anew."""
+"""Exit code: the node was declared lost, and the worker registers anew."""
 
 
 class Agent:
@@ -127,14 +127,14 @@ class Agent:
         return self.code
 
     async def _stop(self) -> None:
-        """Once told to, drain for good; the lease is renewed meanwhile."""
+        """Drain for good once told to; the lease is renewed meanwhile."""
         await self.stopping.wait()
         self.journal.draining = True
         await self._begin_drain()
         await self.draining.finish()
 
     async def _ledger(self, function: Any, *args: Any, **kwargs: Any) -> Any:
-        """Run a ledger call on the ledger's thread, again and again while the database is away."""
+        """Run a ledger call on the ledger's thread; repeat it while the database is away."""
         pause = 0.1
         while True:
             try:
@@ -174,7 +174,7 @@ class Agent:
             self._state_changed.clear()
 
     async def _drain_or_resume(self, *, drain: bool) -> None:
-        """Follow what an administrator says of the node; the ledger may take its time, the lease does not wait."""
+        """Follow an administrator's word on the node; the ledger may take its time, the lease does not wait."""
         if drain == self.journal.draining or self.stopping.is_set():
             return
         self.journal.draining = drain
@@ -209,7 +209,7 @@ class Agent:
             run.beat(now, self.journal.lease_deadline)
 
     async def _orders(self) -> None:
-        """Look what the ledger wants of this node. Apart from the lease: a ledger thread held up must not cost it."""
+        """Read what the ledger wants of this node; apart from the lease, which a slow ledger must not cost."""
         while True:
             self.journal.unheard = not await self._ledger(self.work.listened)
             await self._follow()
@@ -226,7 +226,7 @@ class Agent:
         }  # fmt: skip
 
     async def _follow(self) -> None:
-        """Tell those that run here what is asked of them: to end, to yield, to make room."""
+        """Pass on what is asked of the tasks that run here: to end, to yield, to make room."""
         asked = await self._ledger(self.nodes.asked, self.node_id)
         self.watch.used_ms = {(one.task_id, one.fence): one.used_ms for one in asked}
         self.watch.asked = {(one.task_id, one.fence): one.outcome for one in asked if one.outcome is not None}
@@ -243,7 +243,7 @@ class Agent:
             await asyncio.sleep(POLL_S)
 
     async def _reconcile(self) -> None:
-        """What the ledger says runs here and neither journal nor agent knows, twice in a row, is handed back."""
+        """Hand back what the ledger says runs here and neither journal nor agent knows, twice in a row."""
         while True:
             await asyncio.sleep(RECONCILE_EVERY_S)
             held = await self._ledger(self.work.held, self.node_id)
@@ -267,7 +267,7 @@ class Agent:
                 await asyncio.wait_for(self._wake.wait(), POLL_SCRIPTS_S)
 
     async def _start_scripts(self, free: int) -> bool:
-        """Take one script from the queues and start it; False when there is none."""
+        """Take one script from the queues and start it; False without one."""
         try:
             claims, _ = await asyncio.to_thread(self.queues.take, self.node_id, WorkKind.SCRIPT, most=1)
         except redis.RedisError as error:
@@ -328,7 +328,7 @@ class Agent:
 
     # -- Redis --------------------------------------------------------------------------------------------------------
     async def _listen(self) -> None:
-        """Hear of cancellations, and of scripts that were queued; all is found without it, only later."""
+        """Listen for cancellations and queued scripts; without Redis both are found too, only later."""
         while True:
             client = redis_client.connect_async(self.redis_url, socket_connect_timeout=1.0)
             try:
@@ -354,11 +354,11 @@ class Agent:
                     await client.aclose()
 
     async def _tell(self, changes: Changes) -> None:
-        """Publish, without keeping the beat waiting for a Redis that hangs."""
+        """Publish without letting a Redis that hangs hold up the caller."""
         await asyncio.to_thread(self._publish, changes)
 
     def _publish(self, changes: Changes) -> None:
-        """Tell pollers of changes, and the dispatcher that there is room."""
+        """Tell pollers of changes, and the dispatcher of free room."""
         if changes:
             self.queues.tell(changes, room=True)
 
@@ -369,7 +369,7 @@ class Agent:
 
     # -- the end ------------------------------------------------------------------------------------------------------
     async def _end(self) -> None:
-        """Settle what the children left, and leave the registry; without a master, or a lease, they are ended first."""
+        """Settle what the children left, and deregister; without a master, or a lease, the children are ended first."""
         self.journal.draining = True
         with contextlib.suppress(*self.work.faults, redis.RedisError, asyncio.TimeoutError):
             await asyncio.wait_for(self._settle(), timeout=20.0)
@@ -399,7 +399,7 @@ class Agent:
             kill(pid)
 
     async def _wait_for_children(self) -> None:
-        """Until no batch is open; the dead ones' accounts are settled on the way."""
+        """Wait until no batch is open; the accounts of dead children are settled on the way."""
         ends = time.monotonic() + 10.0
         while time.monotonic() < ends:
             await self._ledger(self.watch.look)
@@ -409,7 +409,7 @@ class Agent:
 
 
 def main(argv: list[str]) -> int:
-    """Start from the JSON description the worker's bootstep gives."""
+    """Start from the JSON description that the worker's bootstep gives."""
     described = json.loads(argv[1])
     module, _, name = described["factory"].partition(":")
     engine = getattr(importlib.import_module(module), name)()

@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 PAUSE_S = 0.5
-"""Between attempts while the ledger is away."""
+"""Seconds between attempts while the ledger is away."""
 
 
 class Saving:
@@ -33,7 +33,7 @@ class Saving:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="checkpoints")
 
     async def of(self, task: Started, work: ScriptWork) -> Saves:
-        """Where a started script goes on, and how what it saves is kept."""
+        """Where a started script resumes, and how what it saves is kept."""
         saved = await self._do(lambda: self.work.backend(task).load_checkpoint())
 
         async def keep(content: bytes) -> None:
@@ -53,7 +53,7 @@ class Saving:
         )  # fmt: skip
 
     async def artifacts(self, task: Started, packed: bytes) -> str:
-        """Keep what a script left in its folder of artifacts; why it is not kept, or nothing."""
+        """Keep the artifacts a script left in its folder; returns why they are not kept, or nothing."""
         files = [File(name=name, content=content) for name, content in files_of(packed)]
         try:
             await self._do(lambda: self.work.backend(task).save_artifacts(files))
@@ -62,7 +62,7 @@ class Saving:
         return ""
 
     async def _do(self, function: Callable[[], T]) -> T:
-        """A call on the thread, again while the ledger is away."""
+        """Make a call on the thread; repeat it while the ledger is away."""
         while True:
             try:
                 return await asyncio.get_running_loop().run_in_executor(self._thread, function)

@@ -27,12 +27,12 @@ from scheduler_ext.worker.journal import BATCHES, BEGUN, Entry, Journal, Slot
 log = logging.getLogger(__name__)
 
 CAP_GRACE_S = 0.25
-"""Between the interruption of a handler at its cap and the end of its process."""
+"""Seconds between the interruption of a handler at its cap and the end of its process."""
 HELD_UP_S = 0.25
 """A task that runs longer than this inside a batch no longer keeps the others waiting."""
 STOP_WAIT_S = 0.5
 BESIDE_GRACE_S = 1.0
-"""What runs beside others is cancelled by its own child; the child is killed this much later."""
+"""A task that runs beside others is cancelled by its own child; this much later the child is killed."""
 WORDS = {
     **handler_call.WORDS,
     Outcome.YIELDED: "it did not yield in time: it goes on from its last checkpoint",
@@ -42,7 +42,7 @@ WORDS = {
 
 @dataclass(slots=True)
 class _Sentence:
-    """A task that was asked to end: which, as what, and when its process is killed."""
+    """A task that was asked to end: which one, with which outcome, and when its process is killed."""
 
     batch: int
     index: int
@@ -52,7 +52,7 @@ class _Sentence:
 
 @dataclass(slots=True)
 class Watch:
-    """Looks at every slot of the journal; all its decisions about a task are made on a stopped child."""
+    """Watches every slot of the journal; each decision about a task is made while its child is stopped."""
 
     conf: SchedulerConf
     journal: Journal
@@ -63,20 +63,20 @@ class Watch:
     killed: Callable[[str, int, Outcome], None] = lambda *_: None
     """Told of each run that ended with its process: task, tenant, how."""
     asked: dict[tuple[str, int], Outcome] = field(default_factory=dict)
-    """Tasks (id, fence) that were asked to end or to yield, and as what."""
+    """Tasks (id, fence) that were asked to end or to yield, with the outcome."""
     used_ms: dict[tuple[str, int], int] = field(default_factory=dict)
-    """Of those that were paused before: run time that counts against their cap."""
+    """The run time of earlier turns of tasks that were paused; it counts against their cap."""
     ending: bool = False
-    """All that runs is to make room: the node's time to drain is over."""
+    """Whether all that runs is to make room: the node's time to drain is over."""
     _sentences: dict[int, _Sentence] = field(default_factory=dict)
     _relieved: dict[int, int] = field(default_factory=dict)
     _verdicts: dict[int, tuple[int, Outcome]] = field(default_factory=dict)
-    """By slot: pid killed by us, and the culprit's outcome."""
+    """By slot: the pid we killed, and the culprit's outcome."""
     _beside_verdicts: dict[int, tuple[int, tuple[str, int], Outcome]] = field(default_factory=dict)
     _asked: dict[tuple[str, int], float] = field(default_factory=dict)
     """When a task that runs beside others was asked to end."""
     _memory: HeldMemory | None = field(init=False)
-    """Where handlers are held to their tier's memory."""
+    """Set where handlers are held to their tier's memory."""
 
     def __post_init__(self) -> None:
         enforced = self.conf.handler_memory == "enforced"
@@ -198,7 +198,8 @@ class Watch:
                 return
 
     def _settle_beside(self, slot: Slot, *, guilty: bool) -> None:
-        """Of tasks that ran beside one another nobody knows which one killed the child: they run alone next.
+        """Settle tasks that ran beside one another in a child that died: nobody knows the culprit, so they run alone
+        next.
 
         ``guilty``: another task did, or we did; then they are no suspects.
         """
@@ -235,7 +236,7 @@ class Watch:
         self.publish(settlement.give_back(self.store, self.journal.node_id, unbegun))
 
     def _own(self, unbegun: Sequence[Claim], *, slot: int = -1, table: int = -1) -> list[Claim]:
-        """Those of a batch that nobody else here holds: a claim may lie in the queue twice, if Redis is not ours."""
+        """Those of a batch that nobody else here holds: a forged Redis item may have queued a claim twice."""
         others = self.journal.claims_of_others(slot=slot, table=table) | set(self.scripts) if unbegun else set()
         return [claim for claim in unbegun if claim not in others]
 
@@ -294,13 +295,13 @@ def _alive(pid: int) -> bool:
 
 
 def _state(pid: int) -> str:
-    """The kernel's letter for what a process does; ``OSError`` when it is gone."""
+    """The kernel's letter for a process's state; ``OSError`` when it is gone."""
     return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
 
 
 @contextlib.contextmanager
 def _stopped(pid: int) -> Iterator[bool]:
-    """Hold a process still (SIGSTOP) for a few instructions of ours; yields False when that cannot be had."""
+    """Stop a process (SIGSTOP) for a few instructions of ours; yields False when that is impossible."""
     held = False
     with contextlib.suppress(OSError):
         os.kill(pid, signal.SIGSTOP)

@@ -1,4 +1,4 @@
-"""Drains a node: tasks that have not begun go back at once, tasks with checkpoints yield, the others may end."""
+"""Drains a node: tasks not begun go back at once, tasks with checkpoints yield, the others may finish."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 POLL_S = 0.1
 SETTLE_S = 5.0
-"""What was killed is dead, and its account settled, within this."""
+"""Within this many seconds what was killed is dead and its account settled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,22 +37,22 @@ class Draining:
     queues: QueueManager
     watch: Watch
     scripts: Mapping[tuple[str, int], ScriptRun]
-    """Those that run now."""
+    """The tasks that run now."""
     ledger: Callable[..., Awaitable[Any]]
-    """Makes a ledger call, again while the database is away."""
+    """Makes a ledger call; repeats it while the database is away."""
     publish: Callable[[Changes], None]
 
     def busy(self) -> bool:
-        """Whether anything runs here, or waits to be recorded."""
+        """Whether anything runs here or waits to be recorded."""
         return bool(self.scripts or self.watch.busy())
 
     async def begin(self) -> None:
-        """Take nothing new, ask what saves checkpoints to yield, hand back what has not begun."""
+        """Take nothing new, ask tasks that save checkpoints to yield, hand back what has not begun."""
         await self.ledger(self.nodes.set_draining, self.node_id)
         await self.give_back()
 
     async def give_back(self) -> None:
-        """Hand back what lies in the node's queues, or is on its way there: a claim may have been under way."""
+        """Hand back the claims in the node's queues or on their way there: one may have been under way."""
         try:
             await asyncio.to_thread(self.queues.clear, self.node_id)
         except redis.RedisError as error:
@@ -65,7 +65,7 @@ class Draining:
             await asyncio.to_thread(self.publish, back)
 
     async def finish(self) -> None:
-        """Wait for what runs, for as long as the grace; end the rest, which runs again elsewhere."""
+        """Wait for what runs during the grace; then end the rest, which runs again elsewhere."""
         await self._until_idle(self.conf.drain_grace_s)
         if self.busy():
             log.warning("what still runs after %g s is ended, and runs again", self.conf.drain_grace_s)

@@ -1,4 +1,4 @@
-"""Holds handlers to their tier's memory, by what a child has come to hold since it began its task.
+"""Holds handlers to their tier's memory, by how much a child has grown since it began its task.
 
 What the child held before (the interpreter, the application, what earlier tasks left) is the worker's, not the task's.
 Tasks that share a child cannot be told apart, so only one that has its child to itself is held to anything; and only
@@ -18,7 +18,7 @@ POLL_S = 0.25
 IDLE_POLL_S = 1.0
 RETRY_S = 5.0
 ALL = 1 << 40
-"""Larger than any: then pages are counted without looking which are shared."""
+"""Larger than any memory: pages are then counted without looking which are shared."""
 
 
 @dataclass(slots=True)
@@ -32,23 +32,23 @@ class _Task:
 
 
 class HeldMemory:
-    """By pool child; for the process that looks at them all from time to time."""
+    """The account of each pool child, kept by the process that looks at them from time to time."""
 
     def __init__(self, allowed_mb: Callable[[str], int]) -> None:
-        """``allowed_mb`` tells the memory of a task's tier; it is asked once for each task that runs long."""
+        """``allowed_mb`` returns the memory of a task's tier; it is asked once per long-running task."""
         self._allowed_mb = allowed_mb
         self._tasks: dict[int, _Task] = {}
         self._rest: dict[int, tuple[float, int]] = {}
-        """When a child was last seen idle, and what it held then; until it is seen with a task."""
+        """When a child was last seen idle and what it held then; kept until it is seen with a task."""
 
     def rests(self, pid: int) -> None:
-        """The child runs nothing: what it holds now is its own."""
+        """Note that the child runs nothing: what it holds now is its own."""
         now = time.monotonic()
         if pid not in self._rest or now - self._rest[pid][0] > IDLE_POLL_S:
             self._rest[pid] = now, process_tree.memory_mb([pid], ALL)
 
     def is_over(self, pid: int, task_id: str, fence: int, began: float) -> bool:
-        """Whether the task that runs in it has come to hold more than its tier has."""
+        """Whether the running task has come to hold more memory than its tier has."""
         task = self._tasks.get(pid)
         if task is None or task.key != (task_id, fence):
             # It may hold some already; what another one left since the child was idle is not its own.

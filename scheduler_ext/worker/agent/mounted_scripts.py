@@ -11,7 +11,7 @@ from scheduler_ext.sandbox.base import Refused
 
 
 def read(folder: str, path: str) -> bytes:
-    """The file ``path`` below ``folder``; links may lead within it. ``Refused`` says why it is not taken.
+    """Read the file ``path`` below ``folder``; links may lead within it. ``Refused`` says why it is not taken.
 
     What was opened is what is judged, so that nothing put in its place meanwhile is read.
     """

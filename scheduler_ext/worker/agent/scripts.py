@@ -32,16 +32,16 @@ CHUNK = 65_536
 SAID_CHARS = 4_096
 IOPS, KBPS, PORTS = (DIMENSIONS.index(name) for name in ("iops", "bandwidth_kbps", "ports"))
 MIN_IOPS, MIN_KBPS = 100, 1_000
-"""Every script has at least these, also where its tier has none."""
+"""The least that every script gets, even if its tier has none."""
 LEASE_OVER = "its node's lease was over"
 CAP_GRACE_S = 0.5
-"""A script at its cap is asked to end this long before it is killed."""
+"""A script at its cap is asked to end this many seconds before it is killed."""
 MUTEX_FENCE = "SLACKWATER_MUTEX_FENCE"
 SECRET = "SLACKWATER_SECRET_"
 MARK = "SLACKWATER_RUN"
-"""Environment variable by which the processes of one run are known."""
+"""The environment variable that marks the processes of one run."""
 PAUSE_CODE = os.EX_TEMPFAIL
-"""Exit code (75) of a script with checkpoints that has saved and is to go on later."""
+"""Exit code (75) of a script with checkpoints that has saved and is to resume later."""
 
 
 @dataclass(slots=True)
@@ -53,31 +53,31 @@ class ScriptRun:
     work: ScriptWork
     sandbox: SlotPool
     root: Path
-    """Folder under which the slots have theirs."""
+    """The folder under which the slots have theirs."""
     upstream: dict[str, Any]
     parents: dict[str, Any] = field(default_factory=dict)
-    """What references in its arguments may name, where it has some."""
+    """What references in its arguments may name; set where it has some."""
     saves: Saves | None = None
-    """Set where it declares checkpoints."""
+    """Set if it declares checkpoints."""
     lease_s: float | None = None
-    """Set where :meth:`beat` is called: then it ends when that stops and the node's lease is over."""
+    """Set once :meth:`beat` is called: then the script ends when the beats stop and the node's lease is over."""
     runner: Runner | None = None
     asked: Outcome | None = None
     hidden: Sequence[str] = field(init=False)
-    """What must not be shown: secrets."""
+    """Secrets that must not be shown."""
     said: dict[str, str] = field(default_factory=lambda: {"stdout": "", "stderr": ""})
-    """The end of what came on each stream, without secrets."""
+    """The last characters of each stream, without secrets."""
     written: int = 0
     """Bytes of output, kept or not."""
     peak_mb: int = 0
     disk_mb: int | None = None
     cpu_ms: int = 0
     read_sha256: str = ""
-    """Of a script in the tenant's folder: what it was this time."""
+    """For a script in the tenant's folder: its content this time."""
     artifacts: bytes | None = None
-    """What it left in its folder of artifacts, packed."""
+    """The artifacts it left in its folder, packed."""
     _held: Held | None = None
-    """The ports it is given, where its tier has some."""
+    """Its ports, if its tier has some."""
     _until: float = 0.0
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -120,7 +120,7 @@ class ScriptRun:
             self._changed.set()
 
     def abandon(self) -> None:
-        """Kill it at once: its node's lease is over, and it may run elsewhere by now."""
+        """Kill it at once: its node's lease is over, so it may run elsewhere by now."""
         self.asked = Outcome.WORKER_LOST
         self._changed.set()
         if self.runner is not None:
@@ -165,7 +165,7 @@ class ScriptRun:
         return content
 
     def _environment(self) -> dict[str, str]:
-        """The script's environment: nothing of the worker's own. The sandbox adds where its files are."""
+        """The script's environment, with nothing of the worker's own. The sandbox adds where its files are."""
         return {
             "PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8", "USER": "task", "LOGNAME": "task",
             "SLACKWATER_TASK_ID": self.task.task_id, "SLACKWATER_ATTEMPT": str(self.task.attempt),
@@ -179,7 +179,7 @@ class ScriptRun:
 
     @contextlib.asynccontextmanager
     async def _reading(self, stream: str) -> AsyncIterator[int]:
-        """A descriptor to write to; all that is written there until its end is kept as lines of ``stream``."""
+        """A descriptor to write to; what is written to it is kept as lines of ``stream``."""
         readable, writable = os.pipe()
         reader = asyncio.StreamReader(limit=CHUNK)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
@@ -272,7 +272,7 @@ class ScriptRun:
 
 
 def _value(result: bytes | None) -> tuple[str | None, str]:
-    """What the script left in its result file, as JSON; a fault when it is none."""
+    """What the script left in its result file, as JSON; an error if it is not JSON."""
     if result is None:
         return None, ""
     try:

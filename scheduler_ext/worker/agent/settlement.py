@@ -16,16 +16,16 @@ from scheduler_ext.worker.journal import BEGUN, ENDED, Entry, to_unix_s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A batch as its journal tells it."""
+    """A batch as its journal describes it."""
 
     ended: list[Finished]
     begun: list[Entry]
-    """What ran when the child stopped: one task, or several beside one another."""
+    """What ran when the child stopped: one task, or several side by side."""
     unbegun: list[tuple[str, int]]
 
 
 def read(entries: Sequence[Entry], worker: str) -> Account:
-    """The account of a child that is dead or stopped."""
+    """Read the account of a child that is dead or stopped."""
     account = Account(ended=[], begun=[], unbegun=[])
     unix = to_unix_s()
     for entry in entries:
@@ -41,7 +41,7 @@ def read(entries: Sequence[Entry], worker: str) -> Account:
 
 
 def settle(store: WorkStore, node_id: int, account: Account, worker: str, outcome: Outcome, error: str) -> Changes:
-    """Write an account to the ledger; safe to repeat. ``outcome`` and ``error`` are of the last one begun."""
+    """Write an account to the ledger; safe to repeat. ``outcome`` and ``error`` are those of the last task begun."""
     ended = list(account.ended)
     for c in account.begun[-1:]:
         now = time.time()

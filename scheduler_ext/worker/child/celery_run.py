@@ -37,9 +37,9 @@ SIGNALS: Final = (
 )  # fmt: skip
 _tasks: Any = vars(_state)["_task_stack"]
 push_task, pop_task = _tasks.push, _tasks.pop
-"""For ``celery.current_task``."""
+"""The task for ``celery.current_task``."""
 _FIXUP: Final = "celery.fixups.django"
-"""It closes Django's connections around each message; of us it hears once a slice."""
+"""The loader, which closes Django's connections around each message; we call it once per slice."""
 
 
 def listened() -> bool:
@@ -53,12 +53,12 @@ def _home(receiver: Any) -> str | None:
 
 
 class Handler:
-    """A handler of this process, with what its task says: looked up once."""
+    """A handler of this process and what its task says, looked up once."""
 
     __slots__ = ("call", "carried", "delivery", "hooked", "soft_s", "task")
 
     def __init__(self, task: Any, export: Export) -> None:
-        """``task``: as Celery knows it."""
+        """``task``: the Celery task."""
         self.task = task
         self.carried = bool(export.repeats)
         # Not by task_has_custom: a worker replaces Celery's own __call__ (its "stack protection"), which is no hook.
@@ -70,7 +70,7 @@ class Handler:
 
 
 def told(started: Started) -> tuple[Started, Mapping[str, Any]]:
-    """A task with its arguments as they were given, and what its call gave beside them."""
+    """A task with its arguments as they were given, and the options of its call."""
     kwargs = dict(started.kwargs)
     found = kwargs.pop(CALL)
     call = found if isinstance(found, dict) else {}
@@ -93,40 +93,40 @@ def of_failure(task: Any, failed: Seen) -> list[Any]:
 
 
 class SoftLimit:
-    """The moment at which the run of this process is reminded, by its signal that comes four times a second."""
+    """The soft time limit of this process's run, watched by a timer signal four times a second."""
 
     __slots__ = ("at", "seconds")
 
     def __init__(self) -> None:
-        """None is set."""
+        """``None``: no limit is set."""
         self.at: float | None = None
         self.seconds = 0.0
 
     def set(self, seconds: float | None) -> None:
-        """From now on; ``None``: no more."""
+        """Set the limit from now on; ``None`` removes it."""
         self.seconds, self.at = (seconds, time.monotonic() + seconds) if seconds else (0.0, None)
 
     def remind(self) -> None:
-        """Raise ``SoftTimeLimitExceeded`` once its time has come."""
+        """Raise ``SoftTimeLimitExceeded`` once the time has come."""
         if self.at is not None and time.monotonic() >= self.at:
             self.at = None
             raise SoftTimeLimitExceeded(self.seconds)
 
 
 class Told:
-    """One run, told to the hooks of its task and to those who listen. Its request is on the task's stack."""
+    """One run, reported to the hooks of its task and to signal receivers. Its request is on the task's stack."""
 
     __slots__ = ("args", "began", "kwargs", "request", "retval", "state", "task")
 
     def __init__(self, task: Any, request: Any) -> None:
-        """A run that is about to begin."""
+        """Begin a run."""
         self.task, self.request, self.args, self.kwargs = task, request, request.args, request.kwargs
         self.state: str | None = None
         self.retval: Any = None
         self.began = time.monotonic()
 
     def before(self) -> None:
-        """It begins; what ``before_start`` raises is the run's own end."""
+        """Report that it begins; an exception of ``before_start`` is the run's own end."""
         task = self.task
         signals.task_prerun.send(
             sender=task, task_id=self.request.id, task=task, args=self.args, kwargs=self.kwargs
@@ -134,7 +134,7 @@ class Told:
         task.before_start(self.request.id, self.args, self.kwargs)
 
     def returned(self, value: Any, error: str | None) -> None:
-        """It has returned; ``error`` says why its result cannot be kept."""
+        """Report that it has returned; ``error`` says why its result cannot be kept."""
         if error is not None:
             self.raised(_thrown(EncodeError(error)))
             return
@@ -143,7 +143,7 @@ class Told:
         signals.task_success.send(sender=self.task, result=value, runtime=time.monotonic() - self.began)
 
     def raised(self, error: BaseException) -> None:
-        """It has raised; how an interruption is told says :meth:`interrupted`."""
+        """Report that it has raised; for interruptions see :meth:`interrupted`."""
         task = self.task
         einfo = ExceptionInfo((type(error), error, error.__traceback__))
         if isinstance(error, Retry):
@@ -156,7 +156,7 @@ class Told:
             self._failed(error, einfo)
 
     def interrupted(self, outcome: Outcome | None, cap_s: float) -> None:
-        """It was ended: by its cap, because it was cancelled, or to make room."""
+        """Report that it was ended: by its cap, because it was cancelled, or to make room."""
         if outcome is Outcome.CAP_EXCEEDED:
             self.raised(_thrown(TimeLimitExceeded(cap_s)))
         elif outcome is Outcome.RESOURCE_EXCEEDED:
@@ -179,7 +179,7 @@ class Told:
             self._hook("after_return", self.state, self.retval, self.request.id, self.args, self.kwargs, None)
 
     def after(self) -> None:
-        """It is over."""
+        """Report that it is over."""
         task = self.task
         if self.state in (states.SUCCESS, states.FAILURE):
             self._hook("after_return", self.state, self.retval, self.request.id, self.args, self.kwargs, None)
@@ -198,7 +198,7 @@ class Told:
         )  # fmt: skip
 
     def _hook(self, name: str, *args: Any) -> None:
-        """Call a hook; the outcome of the run stands, whatever it raises."""
+        """Call a hook; whatever it raises, the outcome of the run stands."""
         try:
             getattr(self.task, name)(*args)
         except Exception:

@@ -1,4 +1,4 @@
-"""Starts a batch of claims, even if the connection breaks meanwhile, and whoever has put them into the queue.
+"""Starts a batch of claims, even if the connection breaks meanwhile, and whoever put them into the queue.
 
 A claim is a hint that comes through Redis. What may begin the ledger says; what is of another kind goes back to it, and
 what somebody else of this node holds is his.
@@ -19,7 +19,7 @@ Claim = tuple[str, int]
 
 
 class Starting:
-    """The start of one batch. Call it again after a fault: nothing that it may have started is lost or starts twice."""
+    """The start of one batch. It can be called again after a fault: nothing is lost or starts twice."""
 
     def __init__(self, store: WorkStore, node_id: int, claims: Sequence[Claim], kind: WorkKind,
                  of_others: Callable[[], set[Claim]]) -> None:  # fmt: skip
@@ -43,7 +43,7 @@ class Starting:
         return self._without_misplaced(started)
 
     def _without_misplaced(self, started: Sequence[Started]) -> list[Started]:
-        """A claim that lay in the queue of another kind would be run as what it is not: it goes back."""
+        """Hand back a claim that lay in the queue of another kind: it would be run as what it is not."""
         wrong = [task for task in started if not _belongs(task, self.kind)]
         refusals.add(Kind.CLAIM, f"a claim in the queue of another kind ({self.kind.value})", len(wrong))
         reason = "handed back unbegun: its claim lay in the queue of another kind"
@@ -53,7 +53,10 @@ class Starting:
 
 
 def _belongs(task: Started, here: WorkKind) -> bool:
-    """Whether a task may lie in a queue of this kind. One that is to run alone has a process, whatever its handler is."""
+    """Whether a task may lie in a queue of this kind.
+
+    A task that is to run alone has a process, whatever its handler is.
+    """
     if not task.handler or here is WorkKind.SCRIPT:
         return not task.handler and here is WorkKind.SCRIPT
     found = handlers.find(task.handler)

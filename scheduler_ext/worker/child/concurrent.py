@@ -1,4 +1,4 @@
-"""Tasks beside one another in one child: coroutines in an event loop, and threads.
+"""Tasks side by side in one child: coroutines in an event loop, and threads.
 
 A thread of the child runs the loop. It takes as many claims as it has places, starts them in one statement, refills
 singly as they end, and records what has ended in batches. Each task has a cap and can be cancelled by itself; what
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 WATCH_S = 0.05
 GATHER_S = 0.002
-"""What ends within this of one another is recorded together."""
+"""Tasks that end within this many seconds of one another are recorded together."""
 IDLE_S = 0.5
 
 
@@ -63,7 +63,7 @@ class Beside:
     def __init__(self, conf: SchedulerConf, journal: Journal, table: Table, bodies: Bodies, store: WorkStore,
                  queues: QueueManager, events: TaskEvents, redis_url: str, kinds: Sequence[WorkKind], worker: str,
                  sample: Callable[[Started, float], None]) -> None:  # fmt: skip
-        """``kinds``: those of which this process exports handlers. ``sample`` is told each run time."""
+        """``kinds``: those of which this process exports handlers. ``sample`` gets each run time."""
         self.conf = conf
         self.journal = journal
         self.table = table
@@ -106,7 +106,7 @@ class Beside:
                 group.create_task(self._take_loop(kind))
 
     async def _in_ledger(self, function: Any, *args: Any) -> Any:
-        """A ledger call on its own thread, again while the database is away."""
+        """Make a ledger call on its own thread; repeat it while the database is away."""
         pause = 0.1
         while True:
             try:
@@ -221,7 +221,7 @@ class Beside:
 
     # -- caps and cancels ---------------------------------------------------------------------------------------------
     async def _watch(self) -> None:
-        """Each task's cap and cancellation; the agent kills the child if one does not end then."""
+        """Enforce each task's cap and cancellation; the agent kills the child if one does not end then."""
         while True:
             await asyncio.sleep(WATCH_S)
             if self.running:

@@ -28,9 +28,9 @@ from scheduler_ext.worker.child.celery_run import Handler
 
 ERROR_CHARS = 16_000
 NO_CALL: Mapping[str, Any] = {}
-"""Most tasks have nothing beside their arguments."""
+"""No options: most tasks have none."""
 NO_HEADERS: dict[str, Any] = {}
-"""Given to Celery's request, which would otherwise look for custom ones among all its fields: half its cost."""
+"""Headers for Celery's request, which would otherwise search all its fields for custom ones: half its cost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class End:
     retry_in_s: float | None = None
 
     def pack(self) -> bytes:
-        """As the journal keeps it; empty for a success without a result."""
+        """The journal's form; empty for a success without a result."""
         if self.outcome is Outcome.SUCCEEDED and self.result is None:
             return b""
         return json.dumps([int(self.outcome), self.result, self.error, self.retry_in_s]).encode()
@@ -57,7 +57,7 @@ class End:
 
     def finished(self, task_id: str, fence: int, started_at: float, finished_at: float, worker: str,
                  cpu_ms: int | None = None) -> Finished:  # fmt: skip
-        """As the ledger takes it."""
+        """The ledger's form."""
         return Finished(
             task_id, fence, self.outcome, started_at, finished_at, self.result, self.error, None,
             self.retry_in_s, cpu_ms, None, worker,
@@ -72,11 +72,11 @@ WORDS = {
     Outcome.CANCELLED: "cancelled while it ran",
     Outcome.PREEMPTED: "ended to make room: it runs again",
 }
-"""Why a run was ended by us, whoever notices: its child, its agent or the one who runs scripts."""
+"""Why we ended a run, whoever noticed: its child, its agent, or what runs scripts."""
 
 
 def printable(text: str) -> str:
-    """Text that PostgreSQL can store, capped from the front: the last lines of a traceback tell most."""
+    """Text that PostgreSQL can store, cut at the front: the last lines of a traceback say most."""
     clean = text.replace("\x00", "\ufffd").encode("utf-8", "replace").decode()
     return clean if len(clean) <= ERROR_CHARS else "…" + clean[-ERROR_CHARS:]
 
@@ -106,12 +106,12 @@ def dump_result(value: Any, most: int) -> End:
 
 
 def refuse_constant(name: str) -> Any:
-    """NaN and the infinities, which Python reads as JSON and nobody else does: ``ValueError``."""
+    """Refuse NaN and the infinities, which only Python reads as JSON: ``ValueError``."""
     raise ValueError(f"{name} is no JSON")
 
 
 def failure(error: BaseException, started: Started) -> End:
-    """What an exception that a handler raised means."""
+    """The outcome that a handler's exception means."""
 
     def said(text: str) -> str:
         return printable(redaction.hide(started.tenant_id, text))
@@ -130,7 +130,7 @@ def failure(error: BaseException, started: Started) -> End:
 
 
 def settled(end: End, started: Started) -> End:
-    """How a run ends whose handler may have called ``retry()``: that stands, whatever the handler did then."""
+    """How a run ends whose handler may have called ``retry()``: the retry stands, whatever came after."""
     again, delay = publishing.asked_again(started)
     if not again or end.outcome not in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.RETRY):
         return end
@@ -138,29 +138,29 @@ def settled(end: End, started: Started) -> End:
 
 
 def most_retries(task: Any) -> int | None:
-    """How often a Celery task may be retried, where it says so itself; Celery's default of three is no word of its."""
+    """How often a Celery task may be retried, where it says so itself; Celery's default of three does not count."""
     automatic = getattr(task, "retry_kwargs", {}).get("max_retries")
     own = (vars(kind)["max_retries"] for kind in type(task).__mro__ if "max_retries" in vars(kind) and kind is not Task)
     return automatic if automatic is not None else next(own, None)
 
 
 class Bodies:
-    """The handlers of this process, called as Celery would call them. Whatever they raise is an outcome."""
+    """The handlers of this process, called as Celery would call them. Whatever they raise becomes an outcome."""
 
     def __init__(self, app: Celery, max_result_bytes: int, hostname: str = "") -> None:
-        """``hostname``: the worker's name, as Celery tells it."""
+        """``hostname``: the worker's name, as Celery gives it."""
         self.app = app
         self.most = max_result_bytes
         self.hostname = hostname
         self.interrupt: Outcome | None = None
-        """Why the running task is being interrupted, set by the signal handler."""
+        """Why the running task is being interrupted; set by the signal handler."""
         self.soft = celery_run.SoftLimit()
         self._handlers: dict[str, Handler] = {}
         self._requests: dict[str, Context] = {}
         self._listened = celery_run.listened()
 
     def look(self) -> None:
-        """See whether anybody listens to runs; asked once a slice."""
+        """Look whether anybody listens to runs; called once per slice."""
         self._listened = celery_run.listened()
 
     def _find(self, started: Started) -> Handler | None:
@@ -172,7 +172,7 @@ class Bodies:
         return found
 
     def run(self, started: Started, store: WorkStore) -> End:
-        """Run one handler in the main thread to its end; nothing passes through."""
+        """Run one handler in the main thread to its end; no exception passes."""
         self.interrupt = None
         try:
             end = self._run(started, store)
@@ -187,7 +187,7 @@ class Bodies:
         return settled(end, started) if publishing.retries else end
 
     def run_in_thread(self, started: Started, store: WorkStore) -> End:
-        """Run one handler in a thread of its own; only :class:`TaskInterrupted` passes through."""
+        """Run one handler in a thread of its own; only :class:`TaskInterrupted` passes."""
         try:
             end = self._call(started, store)
         except context.TaskInterrupted:
@@ -200,7 +200,7 @@ class Bodies:
         return settled(end, started) if publishing.retries else end
 
     def _closed(self, end: End, started: Started) -> End:
-        """How a run ends after what it wrote is closed: what it yielded and nobody may keep fails it."""
+        """How a run ends once its output is closed: chunks that cannot be kept fail it."""
         try:
             output.end(started)
         except SlackwaterError as error:
@@ -208,7 +208,7 @@ class Bodies:
         return end
 
     async def run_coroutine(self, started: Started, store: WorkStore) -> End:
-        """Run one ``async def`` handler beside others; only a cancellation passes through.
+        """Run one ``async def`` handler beside others; only a cancellation passes.
 
         Celery's request stack belongs to the thread, which coroutines share: they have no ``self.request``.
         """
@@ -266,7 +266,7 @@ class Bodies:
                 network_ports.release(started)
 
     def _call(self, started: Started, store: WorkStore) -> End:
-        """The same in any thread: request stacks belong to threads, and these come and go."""
+        """The same in any thread: request stacks belong to threads, which come and go."""
         handler = self._find(started)
         if handler is None:
             return missing(started)
@@ -362,7 +362,7 @@ class Bodies:
         return SUCCESS if value is None else dump_result(_whole(value), self.most)
 
     def _told(self, handler: Handler, started: Started, request: Context) -> End:
-        """The same, told to the hooks of its task and to those who listen."""
+        """The same, reported to the task's hooks and to signal receivers."""
         told = celery_run.Told(handler.task, request)
         celery_run.push_task(handler.task)
         try:
@@ -382,7 +382,7 @@ class Bodies:
         return end
 
     def _replaced(self, other: publishing.Replaced, started: Started) -> End:
-        """Go on as another task: its result, or its failure, is that of the running one."""
+        """Go on as another task: its result, or its failure, becomes that of the running one."""
         started = replace(started, args=other.args_given, kwargs=other.kwargs_given)
         return self._pushed(self._known(other.task), started, NO_CALL)
 
@@ -416,7 +416,7 @@ class Bodies:
         return Handler(self.app.tasks[name], handlers.of_task(name) or Export(name=name, task=name))
 
     def _failed(self, error: BaseException, started: Started) -> End:
-        """What an exception means; the last one that its Celery task allows fails the task for good."""
+        """The outcome an exception means; the last retry that its Celery task allows fails the task for good."""
         end = failure(error, started)
         handler = self._handlers.get(started.handler)
         if end.outcome is not Outcome.FAILED or handler is None:
@@ -439,13 +439,13 @@ class Bodies:
         return self.interrupt is not None
 
     def interrupted(self) -> End:
-        """How a task ends that was interrupted."""
+        """How an interrupted task ends."""
         outcome = self.interrupt or Outcome.CANCELLED
         return End(outcome, error=WORDS.get(outcome, WORDS[Outcome.CANCELLED]))
 
 
 def _whole(value: Any) -> Any:
-    """What a call comes to: an async handler that must run alone gives a coroutine, one that yields a generator."""
+    """What a call returns in the end: a lone async handler is awaited, a generator is run through."""
     if inspect.iscoroutine(value):
         return asyncio.run(value)
     if isinstance(value, GeneratorType):
@@ -457,7 +457,7 @@ def _whole(value: Any) -> Any:
 
 
 def _yielded(chunks: Generator[Any, None, Any]) -> Any:
-    """Run a handler that yields: each value is a chunk of its result stream, what it returns is its result."""
+    """Run a handler that yields: each value is a chunk of its result stream, its return value is the result."""
     emit = context.current().emit
     while True:
         try:
@@ -468,7 +468,7 @@ def _yielded(chunks: Generator[Any, None, Any]) -> Any:
 
 
 async def _each(chunks: AsyncIterator[Any]) -> None:
-    """The same of one that yields between awaits; it has no other result."""
+    """The same for an async generator, which has no other result."""
     emit = context.current().emit
     async for chunk in chunks:
         emit(chunk)

@@ -1,4 +1,4 @@
-"""The recorder: while a child runs one batch, a thread writes the batch before it into the ledger."""
+"""The recorder: while a child runs one batch, a thread records the one before it in the ledger."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 def record(store: WorkStore, node_id: int, ended: Sequence[Finished]) -> Changes:
-    """Record, waiting for the database as long as it is away: the journal keeps the account meanwhile."""
+    """Record, waiting while the database is away: the journal keeps the account meanwhile."""
     pause = 0.1
     while ended:
         try:
@@ -34,7 +34,7 @@ def record(store: WorkStore, node_id: int, ended: Sequence[Finished]) -> Changes
 
 
 class Recorder:
-    """A thread with a connection of its own, and the keeper of the child's free slots."""
+    """A thread with a connection of its own, which also keeps the child's free slots."""
 
     def __init__(self, store: WorkStore, slots: Sequence[Slot], events: TaskEvents, queues: QueueManager) -> None:
         self.store = store
@@ -47,17 +47,17 @@ class Recorder:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder")
 
     def slot(self) -> Slot:
-        """A free part of the journal; waits until a batch is recorded when there is none."""
+        """A free slot of the journal; waits until a batch is recorded if there is none."""
         return self._free.get()
 
     def give_back(self, slot: Slot) -> None:
-        """The batch noted in ``slot`` came to nothing."""
+        """Give the slot of a batch that came to nothing back."""
         slot.close()
         self._free.put(slot)
 
     def put(self, slot: Slot, node_id: int, ended: Sequence[Finished], heard: Sequence[tuple[Started, Finished]], *,
             hint: bool) -> None:  # fmt: skip
-        """Have a batch recorded that has run; ``slot`` is its part of the journal, which is free again then.
+        """Have a finished batch recorded; its ``slot`` of the journal is free again afterwards.
 
         ``heard`` is what a listener to events is told; ``hint``: tell the dispatcher that there is room.
         """

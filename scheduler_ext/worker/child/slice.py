@@ -44,7 +44,8 @@ log = logging.getLogger(__name__)
 INTERRUPT_SIGNAL = signal.SIGUSR2
 LEARN_EVERY_S = 0.5
 LONG_CHECK_S = 0.25
-"""How often a child looks whether its node's lease still holds while a task runs; others get it a second after that."""
+"""How often a child checks, while a task runs, that its node's lease still holds; others get the task a second later.
+"""
 SLICE_S = 2.0
 """How long a token lends a pool child."""
 IDLE_BLOCK_S = 0.5
@@ -66,7 +67,7 @@ class Begun:
 
 
 class Child:
-    """One pool child. Made once after the fork; :meth:`lend` runs a slice."""
+    """One pool child. Made once, after the fork; :meth:`lend` runs a slice."""
 
     def __init__(self, app: Celery, conf: SchedulerConf, store: WorkStore, redis_url: str, journal: Journal, index: int,
                  hostname: str, further: Callable[[str], WorkStore]) -> None:  # fmt: skip
@@ -83,7 +84,7 @@ class Child:
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="ahead")
         self._ahead_store = further("ahead")
         self._next: Future[Begun | None] | None = None
-        """The batch that is started ahead, if any: while one runs a thread takes and starts the next."""
+        """The batch started ahead, if any: while one runs, a thread takes and starts the next."""
         self.low_water = MILLI * journal.children // 2
         self.low_water_s = LOOKAHEAD_US / 1e6 * journal.children / 2
         """With fewer claims, and less work, than this left in its queues the child asks the dispatcher for more."""
@@ -109,7 +110,7 @@ class Child:
 
     # -- signals ------------------------------------------------------------------------------------------------------
     def _on_interrupt(self, _signum: int, _frame: Any) -> None:
-        """The agent asks the running task to end; late requests, for a task that has ended, are ignored."""
+        """Handle the agent's request to end the running task; a late request, for a task that has ended, is ignored."""
         wanted = self.slot.wanted_interrupt()
         if wanted is not None and self._running is not None and wanted[0] == self._running:
             if wanted[1] == Outcome.YIELDED:
@@ -126,7 +127,7 @@ class Child:
 
     # -- the slice ----------------------------------------------------------------------------------------------------
     def lend(self) -> int:
-        """Run batches for one slice; returns how many tasks were run."""
+        """Run batches for one slice; returns the number of tasks run."""
         if not self._claimed_slot and not self._claim_slot():
             return 0
         self.bodies.look()
@@ -145,7 +146,7 @@ class Child:
         return ran
 
     def _shares(self) -> bool:
-        """Whether coroutines or threads run beside the task: then nobody can tell who used what."""
+        """Whether coroutines or threads run beside the task, so that nobody can tell which used what."""
         return self.beside is not None and self.beside.busy()
 
     def _busy(self) -> bool:
@@ -170,7 +171,7 @@ class Child:
         return True
 
     def _take(self, wait_s: float) -> tuple[list[tuple[str, int]], int]:
-        """One batch of claims and how many are left; waits for the first, if only so long."""
+        """Take one batch of claims, waiting a limited time for the first; returns it and how many are left."""
         node_id = self.journal.node_id
         try:
             claims, left = self.queues.take(node_id, WorkKind.PROCESS)
@@ -233,7 +234,7 @@ class Child:
         return len(started)
 
     def _start(self, store: WorkStore, node_id: int, claims: Sequence[tuple[str, int]], slot: Slot) -> list[Started]:
-        """Start what was taken from the queues; on a new connection when one breaks, as long as the claims last."""
+        """Start what was taken from the queues; on a new connection if one breaks, as long as the claims last."""
         others = partial(self.journal.claims_of_others, slot=slot.index)
         starting = Starting(store, node_id, claims, WorkKind.PROCESS, others)
         ends, pause = time.monotonic() + self.conf.claim_ttl_s, 0.05
@@ -281,7 +282,7 @@ class Child:
 
     # -- learning -----------------------------------------------------------------------------------------------------
     def _sample(self, task: Started, seconds: float) -> None:
-        """Note a run time; coroutines tell theirs from their thread, and a lost sample harms nobody."""
+        """Note a run time; coroutines report theirs from their thread, and a lost sample does no harm."""
         self._samples.setdefault((task.tenant_id, task.handler), []).append(seconds)
 
     def _learn(self) -> None:

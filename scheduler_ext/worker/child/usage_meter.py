@@ -1,4 +1,4 @@
-"""Measures what a handler used, if its task ran alone in its child and long enough for the figures to be the task's.
+"""Measures what a handler used, if its task ran alone in its child and long enough for the figures to be its own.
 
 Sources: getrusage(2), with the children that ended; proc(5): ``/proc/self/clear_refs`` (writing 5 sets the peak of
 resident memory back to what it is now), ``VmHWM`` in ``status``, ``write_bytes`` in ``io``.
@@ -14,7 +14,7 @@ from typing import Final
 from scheduler_ext.core.work import Finished
 
 MIN_RUN_S: Final = 0.25
-"""Of shorter tasks nothing is told: beside the child's own work it would say little."""
+"""Shorter tasks are not measured: the figures would be those of the child's own work."""
 MIB: Final = 1 << 20
 _RESET: Final = b"5"
 
@@ -23,13 +23,13 @@ class Meter:
     """The account of one child. Between :meth:`begin` and :meth:`end` it runs one task and nothing beside it."""
 
     def __init__(self) -> None:
-        """To be made in the child itself."""
+        """Make it in the child itself."""
         self._reset, self._io = _open("clear_refs", os.O_WRONLY), _open("io", os.O_RDONLY)
         self._cpu = 0.0
         self._written: int | None = None
 
     def begin(self) -> None:
-        """From now on it counts; a few microseconds, for it comes before every task that runs alone."""
+        """Begin to count; takes a few microseconds, since it comes before every task that runs alone."""
         if self._reset >= 0:
             try:
                 os.pwrite(self._reset, _RESET, 0)
@@ -40,7 +40,7 @@ class Meter:
         self._cpu = _cpu_s()
 
     def end(self, finished: Finished) -> None:
-        """Put into ``finished`` what was used: processor time, peak of memory, and what was written to disks.
+        """Put into ``finished`` what was used: processor time, peak of memory, and bytes written to disks.
 
         Memory is all that the child held, the interpreter included. What was written is the most that the task can
         have taken on a disk: space that was given back, or written twice, is in it.
@@ -66,7 +66,7 @@ class Meter:
 
 
 def _open(name: str, flags: int) -> int:
-    """A file of this process's own account; -1 where the kernel keeps none."""
+    """Open a file of this process's own account; -1 where the kernel keeps none."""
     try:
         return os.open(f"/proc/self/{name}", flags | os.O_CLOEXEC)
     except OSError:
