@@ -16,10 +16,10 @@ from scheduler_ext.sandbox.base import is_forsaken
 log = logging.getLogger(__name__)
 
 KILL_TIMEOUT_S: Final = 5.0
-"""A keeper that has not ended a script within this is ended itself."""
+"""A keeper that has not ended a script within this many seconds is ended itself."""
 KILLED: Final = -9
 POLL_S: Final = 0.1
-"""Between two looks whether a worker is silent."""
+"""Seconds between two checks whether a worker is silent."""
 
 
 class Cell:
@@ -35,20 +35,20 @@ class Cell:
         self.box: Box | None = None
         """The container of the script that runs."""
         self._told = False
-        """It has its order, so it can be asked to end."""
+        """Whether the script has its order, so that it can be asked to end."""
         self._asked: list[dict[str, Any]] = []
         self._killing: asyncio.Task[None] | None = None
         self._heard = self._until = 0.0
-        """When the worker last said that it lives, and until when its lease holds, as far as it has said."""
+        """When the worker last said that it lives, and until when its lease holds by its last word."""
         self._forsaken = False
-        """The script was ended because both were over."""
+        """Whether the script was ended because both were over."""
         self._left = False
         self._warm: asyncio.Task[Box] | None = None
         self._warm_shape: Shape | None = None
         self._chilling: asyncio.TimerHandle | None = None
 
     async def serve(self) -> None:
-        """Until the worker leaves, or the runner ends."""
+        """Serve until the worker leaves or the runner ends."""
         running: asyncio.Task[None] | None = None
         try:
             while (frame := await frames.read(self.reader)) is not None:
@@ -77,7 +77,7 @@ class Cell:
         await self.writer.drain()
 
     async def _relay(self, message: dict[str, Any], *, busy: bool) -> None:
-        """Pass on what the worker asks of its script; what comes before that has its order waits for it."""
+        """Pass on what the worker asks of its script; requests that come before the order wait for it."""
         if not busy:
             return
         if message["do"] == "kill" and self._killing is None:
@@ -155,7 +155,7 @@ class Cell:
                 self._prepare(order.shape)
 
     async def _pass_on(self, box: Box, order: Wanted) -> frames.Frame:
-        """Pass on what is said inside until the end of it."""
+        """Pass on what is said inside, until it ends."""
         try:
             while (frame := await box.read()) is not None:
                 message, content = frame
@@ -175,7 +175,7 @@ class Cell:
         return await self._vanished(box)
 
     async def _vanished(self, box: Box) -> frames.Frame:
-        """The keeper inside has ended without a word."""
+        """The end of a script whose keeper has ended without a word."""
         if self._forsaken:
             return _end("lease"), b""
         if await box.ended():
@@ -191,7 +191,7 @@ class Cell:
 
     # -- containers ahead ----------------------------------------------------------------------------------------------
     async def _take(self, shape: Shape) -> Box:
-        """The container that waits, where it fits, else a new one."""
+        """Take the waiting container if it fits, else a new one."""
         warm, fits = self._warm, self._warm_shape == shape
         if warm is not None and fits:
             self._forget()
@@ -219,7 +219,7 @@ class Cell:
             self._chilling = None
 
     def _chill(self) -> None:
-        """Let the container that waits go."""
+        """Let the waiting container go."""
         warm = self._warm
         self._forget()
         if warm is not None:

@@ -1,4 +1,4 @@
-"""A runner's containers, each from its creation to its removal, and the frames that pass in and out of them."""
+"""A runner's containers, each from its creation to its removal, and the frames that pass in and out."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ class Box:
         self._id = ""
         self._streams: Streams | None = None
         self._said = bytearray()
-        """What it wrote to its standard error: nothing but why it does not work."""
+        """What it wrote to standard error: why it does not work, and nothing else."""
         self._parser = frames.Parser()
         self._heard: list[frames.Frame] = []
 
     async def start(self, image: str, node: str, *, v2: bool) -> None:
-        """Create and start it; it waits for a script then. ``BoxError`` where that cannot be."""
+        """Create and start it; afterwards it waits for a script. ``BoxError`` where that fails."""
         labels = {RUNNER_LABEL: self.options.name, NODE_LABEL: node}
         described = container(self.shape, self.options, image, self.uid, labels, v2=v2)
         try:
@@ -69,13 +69,13 @@ class Box:
         self.facts = answer[0]
 
     async def rename(self, name: str) -> None:
-        """Have it carry the name of its run, for whoever looks at the engine. Nothing depends on it."""
+        """Name it after its run, for people who look at the engine. Nothing depends on the name."""
         with contextlib.suppress(EngineError):
             full = f"slackwater-{name or 'run'}-{secrets.token_hex(4)}"
             await self.engine.ask("POST", f"/containers/{self._id}/rename", name=full)
 
     async def send(self, message: Mapping[str, Any], content: bytes = b"") -> None:
-        """To the keeper inside; nothing happens when it is gone."""
+        """Send a frame to the keeper inside; does nothing when it is gone."""
         await self._write(frames.pack(message, content))
 
     async def _write(self, data: bytes) -> None:
@@ -85,7 +85,7 @@ class Box:
             await self._streams[1].drain()
 
     async def read(self) -> frames.Frame | None:
-        """What the keeper inside says next; ``None`` when it has ended, ``FrameError`` when it says nonsense."""
+        """The next frame of the keeper inside; ``None`` when it has ended, ``FrameError`` for nonsense."""
         assert self._streams is not None
         while not self._heard:
             piece = await output(self._streams[0])
@@ -99,7 +99,7 @@ class Box:
         return self._heard.pop(0)
 
     def waits(self) -> bool:
-        """False when it has ended meanwhile."""
+        """Whether it still waits: False when it has ended."""
         return self._streams is not None and not self._streams[0].at_eof()
 
     def said(self) -> str:
@@ -108,7 +108,7 @@ class Box:
         return lines[-1][:300] if lines else "it said nothing"
 
     async def ended(self) -> bool:
-        """Wait until the engine says that nothing of it runs; True when it ran out of memory. ``BoxError`` if not."""
+        """Wait until the engine says that nothing of it runs; True if it ran out of memory. ``BoxError`` otherwise."""
         try:
             async with asyncio.timeout(STOP_TIMEOUT_S):
                 await self.engine.ask("POST", f"/containers/{self._id}/wait", condition="not-running")
@@ -118,13 +118,13 @@ class Box:
         return bool(seen["State"]["OOMKilled"])
 
     async def kill(self) -> None:
-        """End it with all that runs in it, whatever it is doing."""
+        """End it and all that runs in it, whatever it is doing."""
         if self._id:
             with contextlib.suppress(EngineError):
                 await self.engine.ask("POST", f"/containers/{self._id}/kill", absent_ok=True)
 
     async def remove(self) -> None:
-        """End it and leave nothing of it: no container, no volume. ``EngineError`` where the engine cannot."""
+        """End it and leave nothing behind, neither container nor volume. ``EngineError`` where the engine cannot."""
         if self._streams is not None:
             self._streams[1].close()
         if self._id:
@@ -149,7 +149,7 @@ class Containers:
         self.idle = asyncio.Event()
         """Set when a script has ended and no other runs."""
         self.jobs: set[asyncio.Task[None]] = set()
-        """What goes on meanwhile, and is waited for at the end."""
+        """Background tasks, which are awaited at the end."""
         self._about: dict[str, Any] = {}
         self._v2 = False
         self._uids = set(range(options.uid_base, options.uid_base + 2 * options.runs + 64))
@@ -185,7 +185,7 @@ class Containers:
         }  # fmt: skip
 
     async def sweep(self) -> None:
-        """Remove what a runner of this name has left: it was killed, or its machine was."""
+        """Remove what an earlier runner of this name left: it was killed, or its machine was."""
         filters = json.dumps({"label": [f"{RUNNER_LABEL}={self.options.name}"]})
         for left in await self.engine.ask("GET", "/containers/json", all=1, filters=filters):
             log.warning("container %s was left by a runner that died: removed", left["Names"])
@@ -193,7 +193,7 @@ class Containers:
 
     @contextlib.contextmanager
     def counted(self) -> Iterator[None]:
-        """One more script runs; ``NotAllowed`` when that is too many."""
+        """Count one more script; ``NotAllowed`` when that is too many."""
         if self.ending:
             raise NotAllowed("the runner is about to end")
         if self.running >= self.options.runs:
@@ -208,7 +208,7 @@ class Containers:
                 self.idle.set()
 
     async def box(self, shape: Shape, node: str) -> Box:
-        """A new container that waits for a script; ``BoxError`` where there can be none."""
+        """A new container that waits for a script; ``BoxError`` if there can be none."""
         if not self._uids:
             raise BoxError("all user ids are in use: the engine does not remove its containers")
         box = Box(self.engine, self.options, shape, self._uids.pop())
@@ -220,7 +220,7 @@ class Containers:
         return box
 
     def discard(self, box: Box) -> None:
-        """Remove a container, meanwhile; its user id is free after that."""
+        """Remove a container in the background; its user id is free afterwards."""
         self.later(self._removed(box))
 
     async def _removed(self, box: Box) -> None:
@@ -235,7 +235,7 @@ class Containers:
                 return
 
     def later(self, job: Coroutine[Any, Any, None]) -> None:
-        """Do something meanwhile that is waited for at the end."""
+        """Do something in the background that is awaited at the end."""
         task = asyncio.ensure_future(job)
         self.jobs.add(task)
         task.add_done_callback(self.jobs.discard)

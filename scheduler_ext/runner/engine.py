@@ -34,7 +34,7 @@ class Engine:
         self.path = host.removeprefix("unix://")
 
     async def ask(self, method: str, path: str, body: Any = None, *, absent_ok: bool = False, **query: Any) -> Any:
-        """The decoded answer, ``None`` where it is empty; ``EngineError`` with the engine's own words otherwise.
+        """The decoded answer, ``None`` if it is empty; ``EngineError`` with the engine's own words otherwise.
 
         ``absent_ok``: what is asked about may be gone already, or be gone in a moment.
         """
@@ -45,7 +45,7 @@ class Engine:
         return _decoded(status, answer)
 
     async def put_folder(self, container: str, path: str, name: str, owner: int) -> None:
-        """Make an empty folder below a mounted volume; nobody but ``owner`` may enter it."""
+        """Make an empty folder below a mounted volume, which only ``owner`` may enter."""
         held = io.BytesIO()
         with tarfile.open(fileobj=held, mode="w") as archive:
             entry = tarfile.TarInfo(name)
@@ -136,7 +136,7 @@ def _decoded(status: int, answer: bytes) -> Any:
 
 
 async def _upgrade(container: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """From now on the connection carries the container's streams; ``EngineError`` where the engine refuses."""
+    """Begin to carry the container's streams on this connection; ``EngineError`` where the engine refuses."""
     connection = h11.Connection(h11.CLIENT)
     target = _target(f"/containers/{container}/attach", {"stream": 1, "stdin": 1, "stdout": 1, "stderr": 1})
     headers = {"Host": "engine", "Connection": "Upgrade", "Upgrade": "tcp", "Content-Length": "0"}
@@ -151,7 +151,7 @@ async def _upgrade(container: str, reader: asyncio.StreamReader, writer: asyncio
 
 
 async def output(reader: asyncio.StreamReader) -> tuple[int, bytes] | None:
-    """The next piece of what an attached container says: its stream (1 or 2) and what was said; ``None`` at the end."""
+    """The next piece an attached container writes: stream (1 or 2) and bytes; ``None`` at the end."""
     try:
         head = await reader.readexactly(8)
         return head[0], await reader.readexactly(int.from_bytes(head[4:], "big"))

@@ -1,4 +1,4 @@
-"""What a runner is started with. All of it comes from its command line: it reads no environment."""
+"""The options of a runner. All come from its command line: it reads no environment."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TYPES = {"str": str, "int": int, "float": float}
 
 
 def _told(meaning: str, default: Any = MISSING) -> Any:
-    """An option with what it means; one without a default must be given."""
+    """An option and its meaning; one without a default must be given."""
     return field(default=default, metadata={"help": meaning})
 
 
@@ -45,7 +45,7 @@ class Options:
 
 
 def parse(argv: Sequence[str]) -> Options:
-    """The options; leaves with a message where they are wrong."""
+    """Read the options; exits with a message where they are wrong."""
     parser = argparse.ArgumentParser(
         prog="python -m scheduler_ext.runner", formatter_class=argparse.ArgumentDefaultsHelpFormatter,
         description="Runs scripts in containers for the workers of a node. It alone speaks to the engine.",

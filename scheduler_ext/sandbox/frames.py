@@ -20,11 +20,11 @@ Frame = tuple[dict[str, Any], bytes]
 
 
 class FrameError(Exception):
-    """The other side does not speak this language; the message says what is wrong."""
+    """The other side does not follow the protocol; the message says how."""
 
 
 def pack(message: Mapping[str, Any], content: bytes = b"") -> bytes:
-    """One frame; ``FrameError`` when it is too long for the other side."""
+    """Encode one frame; ``FrameError`` if it is too long for the other side."""
     text = json.dumps(message).encode()
     if len(text) > MAX_JSON:
         raise FrameError(f"a message has {len(text)} bytes, at most {MAX_JSON} are taken")
@@ -51,14 +51,14 @@ def _message(text: bytes) -> dict[str, Any]:
 
 
 class Parser:
-    """Frames out of bytes as they come. ``most``: bytes of a frame's content."""
+    """Decodes frames from bytes as they arrive. ``most``: bytes of a frame's content."""
 
     def __init__(self, most: int = MAX_CONTENT) -> None:
         self._most = most
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[Frame]:
-        """All frames that are whole now; ``FrameError`` when they are none."""
+        """All frames that are complete; ``FrameError`` for bytes that are no frame."""
         self._buffer += data
         found: list[Frame] = []
         while len(self._buffer) >= _HEAD.size:
@@ -72,7 +72,7 @@ class Parser:
 
 
 async def read(reader: asyncio.StreamReader, most: int = MAX_CONTENT) -> Frame | None:
-    """The next frame; ``None`` when the other side is gone, ``FrameError`` when it sends no frames."""
+    """Read the next frame; ``None`` when the other side is gone, ``FrameError`` when it sends no frames."""
     try:
         text, content = _lengths(await reader.readexactly(_HEAD.size), most)
         return _message(await reader.readexactly(text)), await reader.readexactly(content)
@@ -81,7 +81,7 @@ async def read(reader: asyncio.StreamReader, most: int = MAX_CONTENT) -> Frame |
 
 
 def split(content: bytes, sizes: Sequence[Any]) -> list[bytes]:
-    """Several contents that were sent as one; ``FrameError`` when their sizes are not what came."""
+    """Split contents that were sent as one; ``FrameError`` when their sizes do not add up."""
     if any(not isinstance(size, int) or size < 0 for size in sizes) or sum(sizes) != len(content):
         raise FrameError("the parts of a content have other sizes than were announced")
     found, at = [], 0

@@ -27,7 +27,8 @@ _TCP: Final = 3
 _SCOPED: Final = 3
 
 NEEDED_ABI: Final = 6
-"""Files came with 1, the network with 4, signals and abstract sockets with 6: less does not contain."""
+"""The version of Landlock that contains: files came with 1, the network with 4, signals and abstract sockets with 6.
+"""
 SYSTEM: Final = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/lib32", "/etc/ld.so.cache", "/etc/alternatives",
                  "/etc/localtime")  # fmt: skip
 FOR_NETWORK: Final = ("/etc/resolv.conf", "/etc/hosts", "/etc/nsswitch.conf", "/etc/ssl", "/etc/ca-certificates")
@@ -39,7 +40,7 @@ def _libc() -> ctypes.CDLL:
 
 
 def abi() -> int:
-    """The version of Landlock this kernel offers; 0 where there is none."""
+    """The version of Landlock this kernel offers; 0 for none."""
     return max(0, int(_libc().syscall(_CREATE, None, ctypes.c_size_t(0), _VERSION)))
 
 
@@ -49,7 +50,8 @@ def _files(version: int) -> int:
 
 
 def restrict(work: str, *, network: bool) -> None:
-    """From now on this process and its children have ``work``, the system read-only, and nothing else.
+    """Restrict this process and its children to ``work`` and, read-only, the system. ``OSError`` where the kernel
+    refuses.
 
     ``OSError`` where the kernel refuses.
     """
@@ -66,7 +68,7 @@ def restrict(work: str, *, network: bool) -> None:
 
 
 def hide(*hidden: str) -> None:
-    """From now on this process and its children have nothing of these folders of the root, nor signals to others.
+    """Take these folders of the root, and signals to others, from this process and its children.
 
     For the inside of a container, where the rest is contained already: a kernel without Landlock changes nothing.
     Listing the root itself is refused too. ``OSError`` where the kernel has it and refuses.
@@ -83,7 +85,7 @@ def hide(*hidden: str) -> None:
 
 @contextlib.contextmanager
 def _put_on(libc: ctypes.CDLL, files: int, network: int, scoped: int) -> Iterator[int]:
-    """Rules to add exceptions to; with the end of the block they hold. ``OSError`` where the kernel refuses."""
+    """Rules to add exceptions to; they hold from the end of the block. ``OSError`` where the kernel refuses."""
     described = struct.pack("QQQ", files, network, scoped)
     ruleset = int(libc.syscall(_CREATE, described, ctypes.c_size_t(len(described)), 0))
     if ruleset < 0:

@@ -24,7 +24,7 @@ class SlotPool:
 
     @cached_property
     def found(self) -> tuple[Found, ...]:
-        """The levels down to the one that is taken, tried on first use. Not to be asked for in a running event loop."""
+        """The levels down to the chosen one, tried on first use. Do not call it in a running event loop."""
         return asyncio.run(detect.try_all(self.conf, groups=self.groups, wanted=self.conf.sandbox))
 
     @cached_property
@@ -34,15 +34,15 @@ class SlotPool:
 
     @property
     def enforced(self) -> tuple[str, ...]:
-        """What of its tier a script is held to by that level; advertised too."""
+        """The limits of a tier that this level enforces on a script; advertised too."""
         return next((one.enforced for one in self.found if one.level == self.level), ())
 
     def probe(self) -> None:
-        """Find out what this machine offers, unless that is known: it takes a few tenths of a second."""
+        """Find out what this machine offers, unless known; takes a few tenths of a second."""
         assert self.level
 
     def take(self, root: Path, *, trusted: bool) -> AnySlot:
-        """A free slot, or a new one below ``root``; ``Refused`` when a script that is not trusted cannot be contained."""
+        """A free slot, or a new one below ``root``; ``Refused`` when an untrusted script cannot be contained."""
         level = Level(self.level)
         if trusted and self.conf.trusted_scripts == "plain":
             level = Level.PROCESS
@@ -65,7 +65,7 @@ class SlotPool:
         return [slot for slots in self._free.values() for slot in slots]
 
     def close(self) -> None:
-        """End all free slots; those that are busy end with this process."""
+        """End all free slots; busy ones end with this process."""
         for slots in self._free.values():
             while slots:
                 slots.pop().close()

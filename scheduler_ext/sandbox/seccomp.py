@@ -88,7 +88,7 @@ _INTERNET: Final = (2, 10)
 
 
 class _Program:
-    """Instructions in order; a jump only ever skips a few."""
+    """Instructions in order; jumps are short and go forward."""
 
     def __init__(self) -> None:
         self.code: list[bytes] = []
@@ -103,13 +103,13 @@ class _Program:
         self.add(_RET, value)
 
     def refuse(self, number: int, errno: int = _EPERM) -> None:
-        """With the call's number loaded: refuse this one."""
+        """Refuse this call; its number is loaded."""
         if number >= 0:
             self.add(_JEQ, number, 0, 1)
             self.answer(_ERRNO | errno)
 
     def on(self, number: int, body: _Program) -> None:
-        """With the call's number loaded: run ``body`` for this one; it must end in an answer."""
+        """Run ``body`` for this call, whose number is loaded; the body must end in an answer."""
         self.add(_JEQ, number, 0, len(body.code))
         self.code += body.code
 
@@ -119,7 +119,7 @@ def _argument(index: int) -> int:
 
 
 def _by_value(index: int, values: tuple[int, ...], hit: int, miss: int) -> _Program:
-    """Answer ``hit`` when the argument is one of ``values``, else ``miss``."""
+    """Answer ``hit`` if the argument is one of ``values``, else ``miss``."""
     body = _Program()
     body.load(_argument(index))
     for position, value in enumerate(values):
@@ -198,7 +198,7 @@ class _Filter(ctypes.Structure):
 
 
 def load(code: bytes) -> None:
-    """Put the filter on this process for good; ``OSError`` where the kernel refuses it."""
+    """Install the filter on this process for good; ``OSError`` where the kernel refuses it."""
     libc = ctypes.CDLL(None, use_errno=True)
     kept = ctypes.create_string_buffer(code, len(code))
     described = _Filter(len(code) // 8, ctypes.cast(kept, ctypes.c_void_p))

@@ -26,10 +26,10 @@ READY_TIMEOUT_S = 10.0
 
 
 class Runner(ABC):
-    """Runs one script at a time, by a keeper to which it speaks, near or far."""
+    """Runs one script at a time through a keeper, on this machine or elsewhere."""
 
     level: Level
-    """How it contains."""
+    """The level at which it contains."""
 
     @abstractmethod
     async def run(self, order: Order, out: int, err: int) -> Ended:
@@ -40,11 +40,11 @@ class Runner(ABC):
 
     @abstractmethod
     def beat(self, now: float, until: float) -> None:
-        """Say that the agent lives, and until when its node's lease holds: times of the monotonic clock."""
+        """Say that the agent lives, and until when its node's lease holds (monotonic times)."""
 
     @abstractmethod
     def _tell_if_there(self, message: dict[str, Any]) -> None:
-        """Send a short message, if anybody is there to hear it."""
+        """Send a short message, if anybody is there to receive it."""
 
     async def _keep(self, saves: Saves, answer: dict[str, Any], content: bytes | None) -> bool:
         """Keep what the script saved; False when the answer tells of its end instead."""
@@ -62,12 +62,12 @@ class Runner(ABC):
         self._tell_if_there({"do": "stop"})
 
     def kill(self) -> None:
-        """End the script with all it has started."""
+        """End the script and all it has started."""
         self._tell_if_there({"do": "kill"})
 
 
 class Slot(Runner):
-    """Runs one script at a time."""
+    """A slot on this machine."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
@@ -77,7 +77,7 @@ class Slot(Runner):
         self._socket: socket.socket | None = None
 
     async def start(self) -> None:
-        """Start the keeper unless it runs; ``SlotError`` when it cannot offer its level."""
+        """Start the keeper unless it runs; ``SlotError`` if it cannot offer its level."""
         if self.process is not None and self.process.poll() is None:
             return
         self._launch()
@@ -183,7 +183,7 @@ class Slot(Runner):
 
 
 def _with_content(answer: dict[str, Any], fds: list[int]) -> tuple[dict[str, Any], bytes | None]:
-    """An answer with what lies in the file that came with it."""
+    """Build the answer from a message and the file that came with it."""
     if not fds:
         return answer, None
     with os.fdopen(fds[0], "rb") as file:

@@ -1,4 +1,4 @@
-"""Virtual time: arrivals and ends in order, and between them the same choosing and the same gate as a live round.
+"""Virtual time: arrivals and ends in order, and between them the same choice and the same gate as in a live round.
 
 One tree of lines and one ledger are kept for the whole run and told what changes, so that an event costs the
 logarithm of the number of lines instead of a new snapshot.
@@ -32,7 +32,7 @@ from scheduler_ext.simulation.waiting import Waiting
 PROGRESS_EVERY: Final = 10_000
 NO_EVENT: Final = 1 << 62
 BACKFILL_DEPTH: Final = 64
-"""Jobs that are tried behind a reservation before the rest waits for the next event."""
+"""Jobs tried behind a reservation before the rest waits for the next event."""
 
 
 class Engine:
@@ -65,7 +65,7 @@ class Engine:
         self._slicing = hasattr(order, "quantum_us")
         self._joins = hasattr(order, "level_of")
         self._backfill = backfill and len({(job.vector, job.kind) for job in trace.jobs}) > 1
-        """Where all ask for the same, what finds no room leaves none that another could take."""
+        """Whether all jobs ask for the same: then one that finds no room leaves none for another."""
         self._progress = progress
         lines, self._following = lines_of(trace)
         self._promotions: list[tuple[int, int]] = []
@@ -86,17 +86,17 @@ class Engine:
         self._kinds = tuple({job.kind for job in trace.jobs})
         self._learning, self._until = learning, until
         self._plain = not (self._backfill or self._slicing or self._preemptor or self._timers)
-        """Nothing but room decides about a job that arrives while nothing waits."""
+        """Whether room alone decides about a job that arrives while nothing waits."""
         self._begin(trace)
 
     def _begin(self, trace: Trace) -> None:
-        """Nothing has happened yet."""
+        """Whether nothing has happened yet."""
         self._alarm: int | None = None
         self._began: dict[int, int] = {}
-        """With pre-emption: when each running job began this time."""
+        """With pre-emption: when each running job last began."""
         self._ends: list[tuple[int, int, Job]] = []
         self._over: list[tuple[Node, LineView, float | None]] = []
-        """Rooms of what has ended, not yet given back to the ledger."""
+        """Room of ended jobs that the ledger does not have back yet."""
         self._freed: list[Node] = []
         self._queue = Waiting()
         self._children, self._missing = edges_of(trace)
@@ -109,7 +109,7 @@ class Engine:
         self._unplaced: dict[int, str] = {}
 
     def run(self, clock: Callable[[], float]) -> Run:
-        """Run to the end; ``clock`` tells real time, only to report how long it took."""
+        """Run to the end; ``clock`` reads real time, only to report how long the run took."""
         begin = clock()
         collecting = gc.isenabled()
         gc.disable()  # a run makes no cycles, and walking a million jobs again and again costs more than all else
@@ -174,17 +174,17 @@ class Engine:
         return now
 
     def _give_up(self) -> None:
-        """What waits at the end for a window that never opens."""
+        """Report the jobs that wait at the end for a window that never opens."""
         for job in self._trace.jobs if self._timers is not None and self._waiting else ():
             if self._started[job.index] < 0:
                 self._unplaced.setdefault(job.index, Reason.PEAK.value)
 
     def _goes_on(self) -> bool:
-        """Whether what waits may start though nothing arrives and nothing ends any more."""
+        """Whether a waiting job may still start though nothing arrives and nothing ends any more."""
         return bool(self._waiting and self._timers is not None and self._timers.due() is not None)
 
     def _let_go_on(self, timers: Timers) -> None:
-        """Other ceilings hold, or a rate allows another start: try again what was refused."""
+        """Try again what was refused: other ceilings hold, or a rate allows another start."""
         job: Any
         for job in timers.going_on():
             self._chooser.offer(job.line, job)
@@ -200,7 +200,7 @@ class Engine:
             self._offer(job)
 
     def _offer(self, job: Any) -> None:
-        """A job has become ready."""
+        """Add a job that has become ready."""
         line = job.line
         if self._learning is not None:
             self._learning.expect(job)
@@ -219,7 +219,7 @@ class Engine:
             self._queue.add(job)
 
     def _promote(self, index: int) -> None:
-        """Near its latest start a task that still waits moves to its tenant's urgent line, then to that of what is late."""
+        """Move a waiting task near its latest start to its tenant's urgent line, and past it to the line of late work."""
         if self._started[index] >= 0 or index in self._unplaced:
             return
         job: Any = self._trace.jobs[index]
@@ -332,7 +332,7 @@ class Engine:
             self._leave(line, task, reason)
 
     def _start_at_once(self, job: Any) -> bool:
-        """Start a job that arrives while nothing waits: the same decision as by way of the lines; False without room."""
+        """Start a job that arrives while nothing waits, deciding as the lines would; False without room."""
         gate, chooser, line, jobs = self._gate, self._chooser, job.line, self._trace.jobs
         if chooser.waits_for_room or (self._next < len(jobs) and jobs[self._next].arrived_us == self._now):
             return False  # two that arrive together are in the order's hands
@@ -360,7 +360,7 @@ class Engine:
         self._start(job, node, line)
 
     def _preempt(self, preemptor: Preemptor) -> None:
-        """End what stands in the way of a starving pool; it waits again in its place and spends no attempt."""
+        """End jobs that stand in the way of a starving pool; they wait again in their places and spend no attempt."""
         while True:
             stopped, self._alarm = preemptor.check(self._now, self._began)
             if not stopped:

@@ -109,7 +109,7 @@ def _windows(value: Any) -> str:
 
 
 class Rates:
-    """The execution rates of a document, and which of them apply to whose tasks, as live."""
+    """The execution rates of a document, and to whose tasks each applies, as live."""
 
     def __init__(self, value: Any) -> None:
         if value is not None and not isinstance(value, list):
@@ -128,7 +128,7 @@ class Rates:
             self._subjects.append((tenant, handler, key))
 
     def of(self, tenant: str, handler: str, key: str) -> tuple[int, ...]:
-        """The limits that a task's start counts against."""
+        """The rate limits that a task's start counts against."""
         return tuple(
             index
             for index, (whose, of_handler, of_key) in enumerate(self._subjects)
@@ -136,7 +136,7 @@ class Rates:
         )
 
     def check(self, tenants: Iterable[str]) -> None:
-        """Each names a tenant there is."""
+        """Check that each names a tenant of the document."""
         known = {"", *tenants}
         for index, (tenant, _, _) in enumerate(self._subjects):
             if tenant not in known:
@@ -254,7 +254,7 @@ def _distribution(value: Any, where: str) -> Callable[[random.Random], float]:
 
 
 def _expected(value: Any, where: str) -> Callable[[int, random.Random], int | None]:
-    """What is known of a run time beforehand: it, nothing, or a request that is so many times as long."""
+    """What is known of a run time beforehand: the run time, nothing, or a request that is a multiple of it."""
     if isinstance(value, Mapping):
         draw = _distribution(value, where)
         return lambda run, rng: max(1, int(run * draw(rng)))
@@ -288,7 +288,7 @@ def _cell(value: Any) -> Cell:
 
 
 def _labels(value: Any, where: str) -> tuple[str, ...]:
-    """Labels of a node, or that work asks for."""
+    """Labels of a node, or those that work asks for."""
     if value is not None and not isinstance(value, list):
         raise InvalidInput("must be a list of labels", field=where)
     for n, label in enumerate(value or ()):

@@ -12,7 +12,8 @@ from scheduler_ext.simulation.model import Job, Trace
 
 
 def lines_of(trace: Trace) -> tuple[list[LineView], dict[int, LineView]]:
-    """One line for each (tenant, category, vector, kind, pool, labels), and where its work goes next as its time runs out.
+    """One line for each (tenant, category, vector, kind, pool, labels), and the lines its work moves to as time runs
+    out.
 
     That is its tenant's urgent line, and from there the line of what is late.
 
@@ -44,7 +45,7 @@ def lines_of(trace: Trace) -> tuple[list[LineView], dict[int, LineView]]:
 
 
 def _weigh(trace: Trace) -> None:
-    """What the graph of the jobs says of their order, as a submission counts it."""
+    """The order that the jobs' graph asks for, computed as a submission does."""
     jobs = trace.jobs
     if not any(job.parents for job in jobs):
         return
@@ -63,7 +64,7 @@ def tenants_of(trace: Trace) -> dict[int, TenantView]:
 
 
 def edges_of(trace: Trace) -> tuple[list[list[int]], list[int]]:
-    """Children of each job and how many parents it waits for; both empty when there are no edges at all."""
+    """The children of each job and the number of its parents; both empty without any edges."""
     if not any(job.parents for job in trace.jobs):
         return [], []
     children: list[list[int]] = [[] for _ in trace.jobs]

@@ -1,4 +1,4 @@
-"""Run times learnt in a simulated run from what has ended, as workers learn them live."""
+"""Run times learnt in a simulated run from ended jobs, as workers learn them live."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from scheduler_ext.simulation.model import Job, Trace
 MICRO: Final = 1_000_000
 INFINITE: Final = float("inf")
 LEARNT_FROM: Final = 5
-"""Runs from which a run time counts as learnt, as live."""
+"""A run time counts as learnt after this many runs, as live."""
 
 
 class Learning:
-    """One run's. What a job asks for is what it is expected to run until run times are learnt."""
+    """The learning of one run. A job's request is its expected run time until run times are learnt."""
 
     def __init__(self, trace: Trace, *, learns: bool = True) -> None:
-        """``learns`` False: nothing is known beside what was asked for."""
+        """``learns`` False: nothing is known beyond the requests."""
         self._learns = learns
         self._given = [job.expected_us if trace.requested else None for job in trace.jobs]
         self._due: list[tuple[float, int, float, Job]] = []
-        """What runs by the moment at which it was expected to end, with when it began."""
+        """Running jobs by the moment at which they were expected to end, with their start."""
         self._runs: dict[tuple[int, str], list[float]] = {}
         self._buckets: dict[tuple[int, str], dict[int, float]] = {}
         self._known: dict[tuple[int, str], int] = {}
 
     def expect(self, job: Job) -> None:
-        """Tell a job that has become ready how long it is expected to run."""
+        """Give a job that has become ready its expected run time."""
         given = self._given[job.index]
         known = None
         for key in self._keys(job):
@@ -43,16 +43,16 @@ class Learning:
         job.expected_us = min(known, given) if known and given else known or given
 
     def _keys(self, job: Job) -> Iterator[tuple[int, str]]:
-        """By what its run time may be known: the closest first."""
+        """The keys by which its run time may be known, the most specific first."""
         if self._learns:
             yield from ((job.tenant, job.handler), (job.tenant, ""), (-1, ""))
 
     def started(self, job: Job, now: int) -> None:
-        """A job runs that is expected to end."""
+        """Note that a job runs and when it is expected to end."""
         heappush(self._due, (job.ends_at or 0.0, job.index, now / MICRO, job))
 
     def correct(self, now: int) -> None:
-        """What has outrun its expectation is expected to run for as long again, as live; none beyond its request."""
+        """Extend jobs that have outrun their expectation by as long again, as live; never beyond their request."""
         due, now_s = self._due, now / MICRO
         while due and due[0][0] <= now_s:
             at, index, began, job = heappop(due)

@@ -15,7 +15,7 @@ ONE_CPU: Vector = (1000, 0, 0, 0, 0, 0)
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One task of a trace. It has the attributes of a ``TaskView`` that deciding looks at, and changes as it runs.
+    """One task of a trace. It has the attributes of a ``TaskView`` that deciding reads, and changes as it runs.
 
     Times are whole microseconds since the trace began.
     """
@@ -41,7 +41,7 @@ class Job:
     pool: str = ""
     kind: WorkKind = WorkKind.PROCESS
     handler: str = ""
-    """What its run time is learnt by, beside its tenant."""
+    """The key of its run time among those of its tenant."""
     labels: Labels | None = None
     name: InitVar[str] = ""
     idempotent: bool = True
@@ -74,12 +74,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RateLimit:
-    """At most so many starts in any time frame of that length."""
+    """An execution rate: the most starts in any time frame of its length."""
 
     starts: int
     per_us: int
     used_us: tuple[int, ...] = ()
-    """How long ago each start was that counts against it when the run begins."""
+    """How long before the run's beginning each start was that still counts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,20 +92,20 @@ class Trace:
     tenants: Mapping[int, str] = field(default_factory=dict)
     """Names of the tenants."""
     weights: Mapping[int, int] = field(default_factory=dict)
-    """Weights of tenants; those not named have 1."""
+    """Weights of tenants; a tenant without an entry has 1."""
     begins_at: float = 0.0
-    """The moment it begins (Unix seconds): windows go by the time of day."""
+    """The moment the trace begins (Unix seconds): windows go by the time of day."""
     ceiling_windows: str = ""
-    """Windows by time of day in which other ceilings hold, as the setting of that name has them."""
+    """Windows by time of day with other ceilings, written as in the setting of that name."""
     limits: Mapping[int, RateLimit] = field(default_factory=dict)
     """Execution rates by the ids that jobs name."""
     requested: bool = True
-    """Whether ``expected_us`` of its jobs was known beforehand: a log without requested times has the real ones there."""
+    """Whether its jobs' ``expected_us`` was known beforehand; a log without requests has the real run times there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """Nodes that are equal but for their labels. A slot runs one task at a time."""
+    """The cell: equal nodes that differ only in labels. A slot runs one task at a time."""
 
     nodes: int = 1
     slots: int = 2
@@ -113,9 +113,9 @@ class Cell:
     others: Mapping[WorkKind, int] = field(default_factory=dict)
     """Its slots of other kinds."""
     labels: tuple[tuple[str, ...], ...] = ()
-    """Of the first nodes, each; further nodes have none."""
+    """The labels of the first nodes; further nodes have none."""
     capacity: Vector | None = None
-    """Of one node; by default a CPU for each slot and plenty of everything else."""
+    """The capacity of one node; by default one CPU per slot and plenty of everything else."""
 
     def views(self) -> tuple[NodeView, ...]:
         """The nodes as a round sees them."""
@@ -133,18 +133,18 @@ class Cell:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """What became of a trace under one pair of policies."""
+    """The outcome of a trace under one pair of policies."""
 
     label: str
     trace: Trace
     cell: Cell
     started_us: Sequence[int]
-    """First start of each job; -1 for one that never started."""
+    """The first start of each job; -1 for one that never started."""
     ended_us: Sequence[int]
     preemptions: int
     decisions: int
     seconds: float
-    """Real time it took."""
+    """The real time the run took."""
     segments: Sequence[tuple[int, int, int]] = ()
     """With time slices: (job, start, end) of each slice."""
     unplaced: Mapping[int, str] = field(default_factory=dict)

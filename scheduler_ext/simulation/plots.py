@@ -14,12 +14,12 @@ from scheduler_ext.simulation import report
 from scheduler_ext.simulation.model import Run
 
 SHOWN_TENANTS: Final = 12
-"""The tenants with the largest areas are drawn one by one, the rest together."""
+"""How many tenants, those with the largest areas, are drawn one by one; the rest is drawn together."""
 FORMATS: Final = ("png", "svg")
 
 
 def draw(run: Run, folder: Path, *, peak_permille: int = 800) -> list[Path]:
-    """Three pictures of one run, as PNG and SVG; returns their paths."""
+    """Draw three pictures of one run, as PNG and SVG; returns their paths."""
     at = report.times(run)
     hours = at / 3600 if len(at) > 1 and at[-1] - at[0] > 7200 else at
     unit = "hours" if hours is not at else "seconds"

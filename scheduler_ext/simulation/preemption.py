@@ -14,7 +14,7 @@ MICRO: Final = 1_000_000
 
 
 class Preemptor:
-    """Knows what runs where, and names the jobs to end for a pool that starves."""
+    """Knows what runs where, and names the jobs to end for a starving pool."""
 
     def __init__(self, chooser: RunningTree, starvation_s: int) -> None:
         self._chooser = chooser
@@ -32,7 +32,7 @@ class Preemptor:
         del self._jobs[job.node.node_id][job.index]
 
     def check(self, now: int, began_us: dict[int, int]) -> tuple[list[Job], int | None]:
-        """Jobs to end now for one pool that has starved long enough, and when to look again."""
+        """The jobs to end now for one pool that has starved long enough, and when to look again."""
 
         def candidates(node: Node, need: Starving) -> list[Running]:
             return [self._view(job, need, began_us) for job in self._jobs[node.node_id].values()]

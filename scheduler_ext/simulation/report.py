@@ -43,7 +43,7 @@ class Measures:
     makespan_s: float
     """First arrival to last end."""
     utilization: float
-    """Part of the cell's dominant resource, or slots, used over the makespan."""
+    """Part of the cell's dominant resource, or of its slots, used over the makespan."""
     jain: float
     """Jain's index of the tenants' mean speed (run time over time in the system): 1 is even."""
     missed_latest_start: int
@@ -71,7 +71,7 @@ class Columns:
         self.latest: Floats = np.array(latest, dtype=np.float64)[self.kept]
         views = run.cell.views()
         self.kinds = sorted({job.kind for job in jobs})
-        """Slots of each kind are counted by themselves."""
+        """The slots in use; each kind is counted by itself."""
         self.slots = [max(1.0, sum(view.slots.get(kind, 0) for view in views)) for kind in self.kinds]
         capacity = np.array([view.capacity for view in views], dtype=np.float64).sum(axis=0)
         self.capacity: Floats = np.where(capacity > 0, capacity, np.inf)
@@ -140,7 +140,7 @@ def table(runs: Sequence[Measures]) -> str:
 
 
 def aligned(rows: Sequence[tuple[str, ...]]) -> str:
-    """Rows under their head, in columns."""
+    """Format rows in columns under their heading."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = []
     for row in rows:

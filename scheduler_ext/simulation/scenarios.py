@@ -15,7 +15,7 @@ MICRO: Final = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """Work, the cell it runs in, and the policies it suggests."""
+    """Work, the cell it runs in, and suggested policies."""
 
     trace: Trace
     cell: Cell
@@ -91,7 +91,7 @@ def _three(name: str, arrivals: tuple[int, int, int]) -> Trace:
 
 
 def _two_tenants() -> Trace:
-    """Enough for two rounds of ten seconds each: six tasks of 2 CPU and 8 GB, four of 6 CPU and 2 GB."""
+    """Work for two rounds of ten seconds each: six tasks of 2 CPU and 8 GB, four of 6 CPU and 2 GB."""
     needs = [("memory", 0, (2000, 8000))] * 6 + [("cpu", 1, (6000, 2000))] * 4
     jobs = [
         Job(index, 0, 10 * MICRO, tenant=tenant, vector=(*need, 0, 0, 0, 0), expected_us=10 * MICRO,

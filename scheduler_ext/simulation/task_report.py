@@ -11,7 +11,9 @@ from scheduler_ext.simulation.report import MICRO, Columns, aligned, dominant, m
 
 
 def tasks(run: Run) -> list[dict[str, Any]]:
-    """Each task with its first start, its end, how long it did not run in between, and its turns if it had several."""
+    """Each task with its first start, its end, the time between in which it did not run, and its turns if it had
+    several.
+    """
     turns: dict[int, list[tuple[float, float]]] = {}
     for index, start, end in run.segments:
         turns.setdefault(index, []).append((start / MICRO, end / MICRO))
@@ -33,7 +35,7 @@ def tasks(run: Run) -> list[dict[str, Any]]:
 
 
 def tenants(run: Run) -> list[dict[str, Any]]:
-    """Each tenant with its tasks, and the most it had of the cell at one time: tasks, and dominant share."""
+    """Each tenant with its tasks and the most of the cell it held at one time: tasks, and dominant share."""
     columns = Columns(run)
     rows = []
     for tenant in np.unique(columns.tenant):
@@ -58,7 +60,7 @@ def tenant_name(run: Run, tenant: int) -> str:
 
 
 def told(run: Run) -> str:
-    """Both as tables for people, and the means below."""
+    """Both as tables for people, followed by the means."""
     rows = [("task", "tenant", "arrives", "starts", "ends", "waits", "turns")]
     for row in tasks(run):
         turns = " ".join(f"{start:g}-{end:g}" for start, end in row["turns_s"])

@@ -18,11 +18,11 @@ from scheduler_ext.simulation.model import Job, Trace
 
 MICRO: Final = 1_000_000
 IN_VAIN: Final = 256
-"""Windows that open and close while nothing comes of it, after which a run ends: what waits would wait for ever."""
+"""The run ends after this many window changes that let nothing start: what waits would wait for ever."""
 
 
 class Timers:
-    """One run's. Times are microseconds since it began."""
+    """The timers of one run. Times are microseconds since it began."""
 
     def __init__(self, trace: Trace, gate: Gate, conf: SchedulerConf) -> None:
         self._gate = gate
@@ -30,9 +30,9 @@ class Timers:
         self._begins_at = trace.begins_at
         self._limits = trace.limits
         self._back: list[tuple[int, int]] = []
-        """When a start counts no more, and against which limit."""
+        """When each counted start expires, and for which limit."""
         self._parked: dict[int, dict[int, tuple[LineView, list[tuple[tuple[int, int], int, Job]]]]] = {}
-        """By limit and line, first in line first."""
+        """Parked jobs by limit and line, first in line first."""
         self._vain = 0
         self._turn: int | None = None
         for limit_id, limit in trace.limits.items():
@@ -48,7 +48,7 @@ class Timers:
         return window if back is None else back if window is None else min(window, back)
 
     def follow(self, now: int) -> bool:
-        """Come to ``now``; True when something may start that could not before."""
+        """Advance to ``now``; True when something may start that could not before."""
         changed = False
         if self._turn is not None and self._turn <= now:
             self._look(now)
@@ -66,13 +66,13 @@ class Timers:
         self._turn = None if turn is None else round((turn - self._begins_at) * MICRO)
 
     def started(self, job: Job, now: int) -> None:
-        """A job has started: that counts for the time frame of each of its limits."""
+        """Count the start of a job for the time frame of each of its limits."""
         self._vain = 0
         for limit_id in job.rates:
             heappush(self._back, (now + self._limits[limit_id].per_us, limit_id))
 
     def park(self, job: Job, line: LineView) -> None:
-        """Let it wait beside its line for the limit of which least is left."""
+        """Park it beside its line, for whichever of its limits has least left."""
         limit_id = min(job.rates, key=self._gate.starts_left)
         lines = self._parked.setdefault(limit_id, {})
         heappush(lines.setdefault(line.line_id, (line, []))[1], (job.rank, job.index, job))
@@ -85,7 +85,7 @@ class Timers:
         )
 
     def going_on(self) -> Iterator[Job]:
-        """Those whose limit allows a start again, taken out of what is parked; the rest of it waits on."""
+        """The parked jobs whose limit allows a start again; they are parked no more."""
         for limit_id, lines in self._parked.items():
             count = self._gate.starts_left(limit_id)
             for line, heap in lines.values() if count > 0 else ():

@@ -153,7 +153,7 @@ def hurry(trace: Trace, load: float) -> Trace:
 
 
 def _in_order(jobs: list[Job]) -> list[Job]:
-    """By arrival, numbered anew."""
+    """Sort by arrival and number anew."""
     jobs.sort(key=lambda job: job.arrived_us)
     for index, job in enumerate(jobs):
         job.index = index

@@ -1,4 +1,4 @@
-"""What waits in a simulated run, by tenant and in order of arrival, and whom room is kept for."""
+"""What waits in a simulated run, by tenant and in order of arrival, and what room is kept for."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from scheduler_ext.core.types import LineView
 from scheduler_ext.simulation.model import Job
 
 LOOKED_AT: Final = 8
-"""Jobs of each tenant, of those that wait longest, that may get room kept for them."""
+"""Jobs of each tenant, those waiting longest, for which room may be kept."""
 
 
 class Waiting:
-    """One run's; only with backfill."""
+    """The waiting jobs of one run; only with backfill."""
 
     def __init__(self) -> None:
         self._queues: dict[int, OrderedDict[int, Job]] = {}
         self.turns: dict[str, float] = {}
-        """When room was last kept for each account at the top."""
+        """When room was last kept for each top-level account."""
         self.kept: tuple[LineView, Any] | None = None
 
     def add(self, job: Job) -> None:
@@ -32,7 +32,7 @@ class Waiting:
             self.kept = None
 
     def longest(self) -> Iterator[tuple[LineView, Any]]:
-        """Of each tenant those that have waited longest."""
+        """The jobs of each tenant that have waited longest."""
         for queue in self._queues.values():
             for job in islice(queue.values(), LOOKED_AT):
                 yield job.line, job

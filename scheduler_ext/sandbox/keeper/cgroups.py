@@ -19,14 +19,14 @@ from scheduler_ext.sandbox.keeper.io_limits import DiskRate, NetworkRate, device
 MIB: Final = 1024 * 1024
 PERIOD_US: Final = 100_000
 SPARE_PROCESSES: Final = 4
-"""What the sandbox itself needs beside the script's processes."""
+"""Processes that the sandbox itself needs beside the script's."""
 _NAME: Final = re.compile(r"slackwater-(\d+)$")
 _NEEDED: Final = ("memory", "pids", "cpu")
 Rate = TypeVar("Rate", DiskRate, NetworkRate)
 
 
 class Groups:
-    """The groups of one slot. All is best effort but the limits: those raise ``OSError``."""
+    """The groups of one slot. Best effort, except for the limits: those raise ``OSError``."""
 
     kind = ""
 
@@ -42,27 +42,27 @@ class Groups:
             (folder / "cgroup.procs").write_text("0")
 
     def limit(self, limits: Limits, memory_mb: int) -> None:
-        """Set what the next script may use; ``memory_mb`` includes a work folder in memory."""
+        """Set the next script's limits; ``memory_mb`` includes a work folder in memory."""
 
     def pace(self, limits: Limits, *, apart: bool = False) -> None:
-        """Set how much the next script may do a second, as far as that is possible here; ``apart``: on the loopback."""
+        """Set the next script's rates, where that is possible; ``apart``: on the loopback."""
         if self.disk is not None:
             self.disk.limit(limits.iops)
         if self.network is not None:
             self.network.limit(limits.bandwidth_kbps, apart=apart)
 
     def look(self) -> None:
-        """Hold it to its disk's rate."""
+        """Enforce its disk rate."""
         if self.disk is not None:
             self.disk.look()
 
     def lift(self) -> None:
-        """Hold it to its rate no more: it is being ended."""
+        """Stop enforcing its rate: it is being ended."""
         if self.disk is not None:
             self.disk.lift()
 
     def begin(self) -> None:
-        """Remember the counters: what is counted from now on is the script's."""
+        """Remember the counters: what they add from now on is the script's."""
         self._kills, self._refusals = self._counts()
         self._cpu = self._cpu_total()
 
@@ -72,18 +72,18 @@ class Groups:
         return "memory" if kills > self._kills else "processes" if refusals > self._refusals else ""
 
     def memory_mb(self) -> int | None:
-        """What its processes hold now, without files; ``None`` when it is not known."""
+        """MiB its processes hold now, without files; ``None`` if unknown."""
         return None
 
     def cpu_s(self) -> float | None:
-        """CPU seconds spent since ``begin``; ``None`` when they are not counted."""
+        """CPU seconds spent since ``begin``; ``None`` if they are not counted."""
         return None
 
     def after(self) -> None:
         """Forget what the last script left in the cache."""
 
     def remove(self) -> None:
-        """Leave no group behind."""
+        """Remove the groups."""
         for folder in set(self.folders.values()):
             with contextlib.suppress(OSError):
                 folder.rmdir()
@@ -96,7 +96,7 @@ class Groups:
 
 
 class GroupsV1(Groups):
-    """One hierarchy for each controller."""
+    """Version 1: a hierarchy for each controller."""
 
     kind = "v1"
 
@@ -117,7 +117,7 @@ class GroupsV1(Groups):
         return _field(self.folders["memory"] / "memory.stat", "total_rss") >> 20
 
     def cpu_s(self) -> float | None:
-        """What ``cpuacct`` counted."""
+        """The CPU time that ``cpuacct`` has counted."""
         return self._cpu_total() - self._cpu if "cpuacct" in self.folders else None
 
     def after(self) -> None:
@@ -135,7 +135,7 @@ class GroupsV1(Groups):
 
 
 class GroupsV2(Groups):
-    """The single hierarchy, below a folder that was delegated to this user."""
+    """Version 2: the single hierarchy, below a folder that was delegated to this user."""
 
     kind = "v2"
 
@@ -163,7 +163,7 @@ class GroupsV2(Groups):
         return kills, _field(self._folder / "pids.events", "max")
 
     def cpu_s(self) -> float | None:
-        """What the group's ``cpu.stat`` counted."""
+        """The CPU time in the group's ``cpu.stat``."""
         return self._cpu_total() - self._cpu
 
     def _cpu_total(self) -> float:
@@ -212,7 +212,7 @@ def _version_1(own: dict[str, str], root: str) -> Groups:
 
 
 def _place(hierarchy: str, own: Mapping[str, str]) -> Path:
-    """Where this slot's group of a hierarchy is to be made; ``OSError`` or ``KeyError`` where there is no such one."""
+    """Where this slot's group of a hierarchy is to be made; ``OSError`` or ``KeyError`` without such a hierarchy."""
     parent = Path("/sys/fs/cgroup", hierarchy, own[hierarchy].lstrip("/"))
     if not (parent / "cgroup.procs").exists():
         raise OSError(f"no {hierarchy} groups")
@@ -279,7 +279,7 @@ def _tried(groups: Groups) -> Groups:
 
 
 def sweep(parent: Path) -> None:
-    """Remove groups whose keeper has died without doing so."""
+    """Remove groups whose keeper died without doing so."""
     for folder in parent.glob("slackwater-*"):
         named = _NAME.search(folder.name)
         if named and not Path("/proc", named[1]).exists():

@@ -14,20 +14,20 @@ Heard = tuple[dict[str, Any] | None, list[int]]
 
 
 class Channel(Protocol):
-    """The keeper's side. What it cannot send raises ``OSError``."""
+    """The keeper's side. A message that cannot be sent raises ``OSError``."""
 
     def listen(self, selector: selectors.BaseSelector) -> None:
-        """Have ``selector`` wake for it. A key whose data can be called is to be called; another means: receive."""
+        """Register with ``selector``. A key whose data is callable is to be called; for any other: receive."""
 
     def receive(self) -> list[Heard]:
-        """What has come."""
+        """Receive the messages that have come."""
 
     def tell(self, message: dict[str, Any], content: bytes | None = None) -> None:
-        """Send a message, with a content where there is one."""
+        """Send a message, with a content if there is one."""
 
 
 class SocketChannel:
-    """To an agent on the same machine: contents are handed over as descriptors, nothing is copied."""
+    """The channel to an agent on the same machine: contents are passed as descriptors, nothing is copied."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -51,7 +51,7 @@ class SocketChannel:
 
 
 def memory_file(name: str, content: bytes) -> int:
-    """A file in memory that holds this; the caller closes it."""
+    """A file in memory with this content; the caller closes it."""
     handle = os.memfd_create(name)
     view = memoryview(content)
     while view:

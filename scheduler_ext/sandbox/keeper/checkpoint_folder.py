@@ -23,7 +23,7 @@ Seen = tuple[str, int, int, int, int]
 
 
 class Moving(Exception):
-    """The script changed something meanwhile: look again later."""
+    """The script changed something meanwhile; look again later."""
 
 
 class TooMuch(Exception):
@@ -31,7 +31,7 @@ class TooMuch(Exception):
 
 
 def look(folder: str, uid: int | None) -> tuple[Seen, ...]:
-    """The published files; ``TooMuch`` for too many of them. ``uid``: only what belongs to that user counts."""
+    """List the published files; ``TooMuch`` for too many. ``uid``: only files of that user count."""
     found: list[Seen] = []
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -72,7 +72,7 @@ def _take(handle: int, entry: os.DirEntry[str], prefix: str, uid: int | None, fo
 
 
 def pack(folder: str, seen: tuple[Seen, ...], uid: int | None, most: int) -> bytes:
-    """The files of ``seen``, as they were then; ``Moving`` when one has changed, ``TooMuch`` beyond ``most`` bytes."""
+    """Pack the files of ``seen``; ``Moving`` if one has changed since, ``TooMuch`` beyond ``most`` bytes."""
     size = sum(each[2] for each in seen)
     if size > most:
         raise TooMuch(f"it has {size} bytes, the plan allows {most}")
@@ -116,13 +116,13 @@ def _read(root: int, each: Seen) -> bytes:
 
 
 def _listed(content: bytes) -> tuple[Any, int]:
-    """The list of files at the head of what :func:`pack` took, and where the first of them begins."""
+    """Read the list of files at the head of a pack, and where the first one begins."""
     at = content.index(b"\n") + 1
     return json.loads(content[:at]), at
 
 
 def files_of(content: bytes) -> list[tuple[str, bytes]]:
-    """The paths and contents of what :func:`pack` took."""
+    """The paths and contents of a pack."""
     files, at = _listed(content)
     found = []
     for path, size, _ in files:
@@ -132,7 +132,7 @@ def files_of(content: bytes) -> list[tuple[str, bytes]]:
 
 
 def check(content: bytes) -> None:
-    """``ValueError`` unless this is what :func:`pack` makes: who packed it may have been out of its mind."""
+    """Check that this is a pack; ``ValueError`` otherwise: whoever packed it may be broken or hostile."""
     files, at = _listed(content)
     if not isinstance(files, list) or len(files) > MAX_FILES:
         raise ValueError("it has no list of files")
@@ -155,7 +155,7 @@ def _check_path(path: str) -> None:
 
 
 def unpack(folder: str, content: bytes, uid: int | None) -> None:
-    """Make ``folder`` with what :func:`pack` took; ``ValueError`` when it is no such thing. Nothing runs there yet."""
+    """Restore a pack into a new ``folder``; ``ValueError`` if it is none. Nothing runs there yet."""
     Path(folder).mkdir(mode=0o700)
     made = [folder]
     files, at = _listed(content) if content else ([], 0)

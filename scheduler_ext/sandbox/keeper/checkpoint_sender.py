@@ -8,11 +8,11 @@ from scheduler_ext.sandbox.keeper import checkpoint_folder
 from scheduler_ext.sandbox.keeper.channels import Channel
 
 SETTLE_TRIES = 5
-"""At the end nothing of the script runs any more, and what was read stands still; a few looks are enough."""
+"""Looks at the end of a run: nothing runs any more and the files stand still, so a few are enough."""
 
 
 class Saver:
-    """The checkpoints of one run. One message at a time is under way: the agent says when it has kept it."""
+    """The checkpoints of one run. One message at a time is under way; the agent says when it has kept it."""
 
     def __init__(self, work: str, uid: int | None, *, every_s: float, most_bytes: int) -> None:
         self.folder = f"{work}/{checkpoint_folder.FOLDER}"
@@ -20,18 +20,18 @@ class Saver:
         self.every_s = every_s
         self.most = most_bytes
         self.told = False
-        """A message is under way."""
+        """Whether a message is under way."""
         self._next = time.monotonic() + every_s
         self._last: tuple[checkpoint_folder.Seen, ...] = ()
         self._fault = ""
 
     def restore(self, content: bytes) -> None:
-        """Make the folder, with what was kept last in it; ``ValueError`` or ``OSError`` when that cannot be."""
+        """Make the folder, with the last kept checkpoint in it; ``ValueError`` or ``OSError`` if that fails."""
         checkpoint_folder.unpack(self.folder, content, self.uid)
         self._last = checkpoint_folder.look(self.folder, self.uid)
 
     def look(self, control: Channel, *, last: bool = False) -> None:
-        """Send what was published since the last time. ``last``: the script has ended, so now or never."""
+        """Send what was published since the last time. ``last``: the script has ended, so this is the last chance."""
         if not last and (self.told or time.monotonic() < self._next):
             return
         self._next = time.monotonic() + self.every_s

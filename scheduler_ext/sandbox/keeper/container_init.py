@@ -31,9 +31,9 @@ IN: Final = 0
 OUT: Final = 1
 CHUNK: Final = 65_536
 MAX_WAITING: Final = 1 << 20
-"""The script's output is not read while this many bytes of it wait for the runner."""
+"""While so many bytes wait for the runner, the script's output is not read."""
 LATE_S: Final = 60.0
-"""Beyond its cap; the agent and the runner end a script earlier."""
+"""Seconds added to its cap; the agent and the runner end a script earlier."""
 _NOT_DUMPABLE: Final = (4, 0)
 _GROUPS: Final = Path("/sys/fs/cgroup")
 
@@ -55,7 +55,7 @@ class StdioChannel:
         selector.register(IN, selectors.EVENT_READ)
 
     def receive(self) -> list[Heard]:
-        """The messages that are whole. One to run a script gets pipes for its output."""
+        """The messages that are complete. One to run a script gets pipes for its output."""
         try:
             data = os.read(IN, 4 * CHUNK)
         except BlockingIOError:
@@ -89,7 +89,7 @@ class StdioChannel:
                 os.close(pipe)
 
     def tell(self, message: dict[str, Any], content: bytes | None = None) -> None:
-        """Send a frame. One that tells of the script's end is the last: with it all ends."""
+        """Send a frame. The one that tells of the script's end is the last: then everything ends."""
         last = "code" in message
         if last:
             self._drain()
@@ -102,7 +102,7 @@ class StdioChannel:
             os._exit(0)
 
     def _drain(self) -> None:
-        """Nothing of the script runs any more: what is in the pipes is all there will be."""
+        """Empty the pipes: nothing of the script runs any more, so what they hold is all."""
         while True:
             before = len(self._waiting)
             for pipe in tuple(self._pipes):
@@ -129,31 +129,31 @@ class StdioChannel:
 
 
 class _Given(cgroups.Groups):
-    """The container's own groups, which can only be read here: the engine has set them."""
+    """The container's own groups, which the engine has limited and which can only be read here."""
 
     _own_mb = 0
 
     def enter(self) -> None:
-        """It is in them already."""
+        """Nothing to do: it is in them already."""
 
     def limit(self, limits: Limits, memory_mb: int) -> None:
-        """The engine has set them."""
+        """Nothing to do: the engine has set them."""
 
     def begin(self) -> None:
-        """What this process itself holds does not count as the script's."""
+        """Begin to count: what this process itself holds is not the script's."""
         super().begin()
         self._own_mb = 0
         self._own_mb = self.memory_mb() or 0
 
     def memory_mb(self) -> int | None:
-        """Without this process's own."""
+        """Without this process's own share."""
         return max(0, (super().memory_mb() or 0) - self._own_mb)
 
     def after(self) -> None:
-        """They go with the container."""
+        """Nothing to do: they go with the container."""
 
     def remove(self) -> None:
-        """They go with the container."""
+        """Nothing to do: they go with the container."""
 
 
 class _GivenV1(_Given, cgroups.GroupsV1):
@@ -165,7 +165,7 @@ class _GivenV2(_Given, cgroups.GroupsV2):
 
 
 def given_groups() -> cgroups.Groups:
-    """What counts the script's use here; without any where it is not to be seen (a virtual machine's runtime)."""
+    """The groups that count the script's use; without any where they cannot be seen (a virtual machine's runtime)."""
     first = {name: _GROUPS / name for name in ("memory", "pids", "cpuacct")}
     second = dict.fromkeys(("memory", "pids", "cpu"), _GROUPS)
     kinds: tuple[cgroups.Groups, ...] = (_GivenV1(first), _GivenV2(second))
@@ -184,12 +184,12 @@ class GivenPlace(work_folder.MemoryPlace):
         self._limit = self.used_bytes = 0
 
     def make(self, limits: Limits, uid: int | None, script: bytes, inputs: bytes) -> None:
-        """It is there, and empty."""
+        """Nothing to do: it is there, and empty."""
         self._limit, self.used_bytes = self.room(limits, script, inputs), 0
         work_folder.fill(self.path, uid, script, inputs)
 
     def clear(self) -> None:
-        """It goes with the container."""
+        """Nothing to do: it goes with the container."""
 
 
 class Inside(Keeper):

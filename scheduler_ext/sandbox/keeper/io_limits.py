@@ -27,10 +27,9 @@ from pathlib import Path
 from typing import Final
 
 BURST_S: Final = 2.0
-"""Each script may be this far ahead of its disk: to start a program that nobody has started lately takes some
-hundred reads."""
+"""How far a script may be ahead of its disk rate: a program not started lately takes some hundred reads."""
 BURST_NS: Final = 200_000_000
-"""TCP sends in bursts of 64 KiB: with less room than this for them it does not come near its rate."""
+"""TCP sends in bursts of 64 KiB: with less room than this it stays far below its rate."""
 _CALL: Final = {"x86_64": 321, "aarch64": 280}
 _MAP_CREATE, _MAP_UPDATE, _PROG_LOAD, _PROG_ATTACH = 0, 2, 5, 8
 _ARRAY: Final = 2
@@ -39,7 +38,7 @@ _INGRESS, _EGRESS = 0, 1
 _ALLOW_MULTI: Final = 2
 _PASS: Final = 1
 _DROP: Final = {_INGRESS: 0, _EGRESS: 2}
-"""On its way out 2 lets the sender know of congestion; 0 would fail its call."""
+"""The verdict that drops a packet. On its way out 2 signals congestion to the sender; 0 would fail its call."""
 _LICENCE: Final = b"BSD"
 
 
@@ -54,10 +53,12 @@ def device_of(path: str) -> str:
 
 
 class DiskRate:
-    """Operations a second on one disk, of a group that is frozen while it is ahead of its rate."""
+    """A rate of operations a second on one disk: the group is frozen while it is ahead."""
 
     def __init__(self, count: Path, freeze: Path, device: str) -> None:
-        """``count`` tells the operations (``io.stat``, or version 1's), ``freeze`` stops (``cgroup.freeze``)."""
+        """``count`` reads the operations (``io.stat``, or version 1's); ``freeze`` stops the group
+        (``cgroup.freeze``).
+        """
         self._count, self._freeze, self._device = count, freeze, device
         self._iops = self._seen = 0
         self._until = 0.0
@@ -66,19 +67,19 @@ class DiskRate:
         self.lift()
 
     def limit(self, iops: int) -> None:
-        """Hold to that many from now on; 0: to none."""
+        """Enforce this rate from now on; 0: none."""
         self.lift()
         self._iops = iops
         if iops:
             self._seen, self._until = self._operations(), time.monotonic()
 
     def lift(self) -> None:
-        """Hold to none, and let what is frozen go on: only then does it end."""
+        """Enforce nothing, and thaw what is frozen: only then can it end."""
         self._iops = 0
         self._set(frozen=False)
 
     def look(self) -> None:
-        """Count, and freeze or thaw. To be called often: what is done between two looks is done."""
+        """Count, and freeze or thaw. To be called often: what happens between two calls cannot be undone."""
         if not self._iops:
             return
         now, done = time.monotonic(), self._operations()
@@ -95,7 +96,7 @@ class DiskRate:
             self._frozen = frozen
 
     def _operations(self) -> int:
-        """Version 1 has a line for each kind, version 2 one with ``rios=`` and ``wios=``."""
+        """Parse a line: version 1 has one for each kind, version 2 one with ``rios=`` and ``wios=``."""
         done = 0
         for line in self._count.read_text().splitlines():
             device, _, rest = line.partition(" ")
@@ -109,7 +110,7 @@ class DiskRate:
 
 
 class NetworkRate:
-    """Bits a second, in and out each, of the processes in a group of version 2 (the loopback's too), and their loopback."""
+    """A bandwidth, in and out each, of the processes in a version 2 group, the loopback included."""
 
     def __init__(self, folder: Path) -> None:
         self._number = int.from_bytes(os.urandom(4)) | 1
@@ -121,7 +122,7 @@ class NetworkRate:
         self.limit(0)
 
     def limit(self, kbps: int, *, apart: bool = False) -> None:
-        """Hold to that many kbit/s; 0: to none. ``apart``: on the loopback too there is nobody else."""
+        """Enforce so many kbit/s; 0: unlimited. ``apart``: nobody else can be reached on the loopback."""
         pace = 1024 * 8 * 1_000_000 // kbps if kbps else 0
         value = struct.pack("<QQQQ", 0, pace, BURST_NS, self._number if apart else 0)
         for handle in self._maps:

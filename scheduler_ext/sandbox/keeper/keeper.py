@@ -31,7 +31,7 @@ from scheduler_ext.sandbox.landlock import _libc
 WATCH_S = 0.025
 WATCH_SLOWLY_S = 0.1
 PACE_S = 0.01
-"""Between two looks at what a script that works on a disk does there."""
+"""Seconds between two measurements of a script that works on a disk."""
 MIB = 1024 * 1024
 _SUBREAPER = 36
 
@@ -42,19 +42,19 @@ class Plan:
 
     level: str
     root: str
-    """Its folder; others may pass through, not look."""
+    """Its folder; others may pass through it but not list it."""
     bwrap: str = ""
     uid_base: int = 0
-    """First of the user ids a slot may take when the agent is root; 0: stay who we are."""
+    """The first of the user ids a slot may take when the agent is root; 0: keep the present user."""
     groups: bool = True
-    """Use control groups where that is possible."""
+    """Whether to use control groups where possible."""
     memory_place: bool = True
-    """Use sized file systems in memory where that is possible."""
+    """Whether to use sized file systems in memory where possible."""
 
 
 @dataclass(slots=True)
 class Run:
-    """The script that is running."""
+    """The script that runs."""
 
     limits: Limits
     place: work_folder.Place
@@ -74,14 +74,14 @@ class Run:
     """Until when, as far as the agent has said, the node's lease holds."""
 
     def is_forsaken(self) -> bool:
-        """Whether it may run elsewhere by now, and its agent cannot say so: that is stopped."""
+        """Whether the script may run elsewhere by now while its agent, being stopped, cannot say so."""
         return self.lease_s is not None and is_forsaken(
             time.monotonic(), until=self.until, heard=self.heard, lease_s=self.lease_s
         )
 
 
 class Keeper:
-    """One slot."""
+    """One slot: its channel, its groups, its folder and the script in it."""
 
     def __init__(self, plan: Plan, control: Channel) -> None:
         self.plan = plan
@@ -115,7 +115,7 @@ class Keeper:
         return handle
 
     def serve(self) -> None:
-        """Work until the agent is gone."""
+        """Serve until the agent is gone."""
         _libc().prctl(_SUBREAPER, 1, 0, 0, 0)
         wake, woken = os.pipe()
         os.set_blocking(woken, False)
@@ -149,17 +149,17 @@ class Keeper:
             self._close()
 
     def _next(self, run: Run) -> float:
-        """Hold the script to its rate; the seconds until that, or the next look, is due."""
+        """Enforce the script's rate; returns the seconds until that, or the next measurement, is due."""
         self.groups.look()
         pause = max(0.0, self._due(run) - time.monotonic())
         return min(pause, PACE_S) if run.place is self.folder and self.groups.disk is not None else pause
 
     def _due(self, run: Run) -> float:
-        """When the next look is: measuring a folder takes longer than asking a file system."""
+        """When to measure next: measuring a folder takes longer than asking a file system."""
         return run.looked + (WATCH_SLOWLY_S if run.place is self.folder else WATCH_S)
 
     def _follow(self, message: dict[str, Any] | None, fds: list[int]) -> bool:
-        """Do what one message says; False when the agent is gone."""
+        """Handle one message; False when the agent is gone."""
         if message is None:
             return False
         try:
@@ -177,7 +177,7 @@ class Keeper:
         return True
 
     def _heed(self, run: Run, message: dict[str, Any]) -> None:
-        """Do what one message says of the script that runs."""
+        """Handle one message about the script that runs."""
         if message["do"] == "beat":
             run.heard, run.until = message["at"], message["until"]
         elif message["do"] == "kept":
@@ -190,7 +190,7 @@ class Keeper:
 
     # -- the start ----------------------------------------------------------------------------------------------------
     def _prepare(self) -> None:
-        """Make the process that will become the next script."""
+        """Fork the process that will become the next script."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         parent = os.getpid()
         self.own_kb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + 1024
@@ -257,7 +257,7 @@ class Keeper:
 
     # -- the watch ----------------------------------------------------------------------------------------------------
     def _watch(self, run: Run) -> None:
-        """Measure; kill what uses more than it may."""
+        """Measure, and kill what uses more than it may."""
         run.looked = time.monotonic()
         held = self.groups.memory_mb()
         if held is None:
@@ -296,7 +296,7 @@ class Keeper:
             process_tree.kill_user(self.uid)
 
     def _reap(self, run: Run) -> None:
-        """Take what has ended; when the script itself has, end what it left and tell."""
+        """Collect what has ended; when the script itself has, end what it left and report."""
         while True:
             try:
                 pid, status, used = os.wait4(-1, os.WNOHANG)
@@ -314,7 +314,7 @@ class Keeper:
                 return
 
     def _end_all(self) -> float:
-        """Kill and wait until nothing is left below; the CPU seconds it had spent."""
+        """Kill everything below and wait until it is gone; returns the CPU seconds it had spent."""
         spent = 0.0
         self.waiting = None
         while True:
@@ -351,7 +351,7 @@ class Keeper:
         self.control.tell(message, result)
 
     def _clear(self) -> None:
-        """Make the slot ready for the next script."""
+        """Prepare the slot for the next script."""
         run, self.run = self.run, None
         if run is not None:
             run.place.clear()

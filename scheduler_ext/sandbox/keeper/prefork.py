@@ -28,13 +28,13 @@ class Start:
 
     argv: list[str]
     options: list[str]
-    """Those of bubblewrap."""
+    """Descriptors that bubblewrap needs."""
     env: dict[str, str]
     cwd: str
     rlimits: dict[str, int]
     network: bool
     counted: bool
-    """A control group counts its memory."""
+    """Whether a control group counts its memory."""
     seccomp_fd: int
 
 
@@ -100,14 +100,14 @@ def _become(start: Start, level: Level, out: int, err: int) -> None:
 
 
 def _lower(kind: int, value: int) -> None:
-    """Set both limits; never above what this process may have."""
+    """Set soft and hard limit, never above what this process may have."""
     hard = resource.getrlimit(kind)[1]
     wanted = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (wanted, wanted))
 
 
 def receive(channel: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """One message with its descriptors; ``None`` when the other side is gone."""
+    """Receive one message with its descriptors; ``None`` when the other side is gone."""
     # Not socket.recv_fds: it drops the flag, and the script would inherit the descriptors.
     data, beside, _, _ = channel.recvmsg(MESSAGE, socket.CMSG_SPACE(8 * 4), socket.MSG_CMSG_CLOEXEC)
     fds = array.array("i")

@@ -20,7 +20,7 @@ _MOST_THREADS = 1 << 17
 
 
 def take_uid(base: int) -> tuple[int, int]:
-    """A user id that no other slot on this machine has: RLIMIT_NPROC and signals go by it. Kept by a lock."""
+    """A user id that no other slot of this machine has, for RLIMIT_NPROC and signals; held by a lock."""
     folder = Path("/run/slackwater-users")
     folder.mkdir(mode=0o700, exist_ok=True)
     for uid in range(base, base + SLOTS):
@@ -33,7 +33,7 @@ def take_uid(base: int) -> tuple[int, int]:
 
 
 def rlimits(level: Level, limits: Limits, uid: int | None, *, counted: bool) -> dict[str, int]:
-    """The resource limits of a script's process. ``counted``: control groups keep memory and processes too."""
+    """The resource limits of a script's process. ``counted``: control groups limit memory and processes too."""
     cores = max(1.0, limits.cpu_milli / 1000)
     wanted = {
         "RLIMIT_CORE": 0, "RLIMIT_FSIZE": work_folder.disk_bytes(limits) + 2 * MIB, "RLIMIT_MEMLOCK": 65_536,
@@ -68,7 +68,7 @@ def hidden_threads(uid: int) -> int:
 
 
 def _may_fork(limit: int) -> bool:
-    """Whether a process of this user with that RLIMIT_NPROC may have a child."""
+    """Whether a process of this user may have a child under that RLIMIT_NPROC."""
     tried = os.fork()
     if tried == 0:
         try:

@@ -15,7 +15,7 @@ _BY_CHILDREN: Final = Path("/proc/self/task", str(os.getpid()), "children").exis
 
 
 def children(pid: int) -> list[int]:
-    """Its direct children, of all its threads."""
+    """The direct children of a process, of all its threads."""
     found: list[int] = []
     with contextlib.suppress(OSError):
         for thread in os.listdir(f"/proc/{pid}/task"):  # noqa: PTH208 - only the names, thousands of times
@@ -35,7 +35,7 @@ def _all_parents() -> dict[int, list[int]]:
 
 
 def below(pid: int, leave: frozenset[int] = frozenset()) -> list[int]:
-    """All that descends from ``pid``, without ``leave`` and what is below it."""
+    """All descendants of ``pid``, without ``leave`` and its descendants."""
     parents = None if _BY_CHILDREN else _all_parents()
     found: list[int] = []
     todo = [pid]
@@ -49,7 +49,7 @@ def below(pid: int, leave: frozenset[int] = frozenset()) -> list[int]:
 
 
 def memory_mb(pids: list[int], limit_mb: int) -> int:
-    """What they hold together, in MiB; pages they share count once when it matters."""
+    """MiB they hold together; shared pages count once when it matters."""
     total = 0
     for pid in pids:
         with contextlib.suppress(OSError, IndexError, ValueError):
@@ -66,7 +66,7 @@ def memory_mb(pids: list[int], limit_mb: int) -> int:
 
 
 def cpu_s(pids: list[int]) -> float:
-    """CPU seconds they have spent, with those of children they have waited for."""
+    """CPU seconds they have spent, including children they have waited for."""
     ticks = 0
     for pid in pids:
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -76,7 +76,7 @@ def cpu_s(pids: list[int]) -> float:
 
 
 def threads(pids: list[int]) -> int:
-    """How many threads they have together; a process is at least one."""
+    """Threads they have together; a process has at least one."""
     total = 0
     for pid in pids:
         with contextlib.suppress(OSError):
@@ -85,7 +85,7 @@ def threads(pids: list[int]) -> int:
 
 
 def threads_of_user(uid: int) -> int:
-    """How many threads a user has on this machine: what RLIMIT_NPROC counts."""
+    """Threads of a user on this machine: what RLIMIT_NPROC counts."""
     total = 0
     for name in os.listdir("/proc"):  # noqa: PTH208
         with contextlib.suppress(OSError):
@@ -104,7 +104,7 @@ def kill(pids: list[int]) -> None:
 
 
 def kill_user(uid: int) -> None:
-    """Kill all of a slot's user at once: a bomb cannot outrun it. Only for a user that nothing else runs as."""
+    """Kill all processes of a slot's user at once, faster than a fork bomb grows. Only for a user of its own."""
     helper = os.fork()
     if helper == 0:
         with contextlib.suppress(OSError):

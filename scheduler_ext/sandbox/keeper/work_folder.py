@@ -15,7 +15,7 @@ from scheduler_ext.sandbox.keeper import checkpoint_folder
 
 MIB: Final = 1024 * 1024
 FLOOR_MB: Final = 16
-"""Every script has at least this much room, also where its tier has no disk."""
+"""The least room that every script has, even if its tier has no disk."""
 RESULT: Final = "result.json"
 ARTIFACTS: Final = "artifacts"
 _MS_NOSUID: Final = 2
@@ -34,7 +34,7 @@ def disk_bytes(limits: Limits) -> int:
 
 
 def fill(path: str, uid: int | None, script: bytes, inputs: bytes) -> None:
-    """Put the script and its inputs into a work folder; they belong to this process, the script may only read."""
+    """Put the script and its inputs into a work folder; this process owns them, the script may only read."""
     if not script.startswith(b"#!"):
         script = b"#!/bin/sh\n" + script
     for name, content, mode in (("script", script, 0o555), ("inputs.json", inputs, 0o444)):
@@ -49,7 +49,7 @@ def fill(path: str, uid: int | None, script: bytes, inputs: bytes) -> None:
 
 
 def read_result(path: str, most: int) -> tuple[bytes | None, str]:
-    """What lies in the result file, and why it cannot be taken. Links, devices and pipes are not followed."""
+    """The content of the result file, or why it cannot be taken. Links, devices and pipes are not followed."""
     try:
         handle = os.open(f"{path}/{RESULT}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def read_result(path: str, most: int) -> tuple[bytes | None, str]:
 
 
 def read_artifacts(path: str, uid: int | None, most: int) -> tuple[bytes | None, str]:
-    """What lies in the folder of artifacts, packed, and why it cannot be taken. Nothing runs there any more."""
+    """The content of the folder of artifacts, packed, or why it cannot be taken. Nothing runs there any more."""
     folder = f"{path}/{ARTIFACTS}"
     try:
         seen = checkpoint_folder.look(folder, uid)
@@ -104,7 +104,7 @@ class MemoryPlace:
             raise OSError(number, f"{what}: {os.strerror(number)}")
 
     def make(self, limits: Limits, uid: int | None, script: bytes, inputs: bytes) -> None:
-        """Mount it; a MiB beyond the limit shows that the limit was passed."""
+        """Mount it with one MiB beyond the limit, by which an excess is noticed."""
         self._limit, self.used_bytes = self.room(limits, script, inputs), 0
         options = f"size={self._limit + MIB},nr_inodes={limits.files + 8},mode=0700"
         flags = _MS_NOSUID | _MS_NODEV
@@ -114,11 +114,11 @@ class MemoryPlace:
 
     @staticmethod
     def room(limits: Limits, script: bytes, inputs: bytes) -> int:
-        """Bytes it may hold: the script's own, and what it finds."""
+        """Bytes it may hold: the script's own, and its inputs."""
         return disk_bytes(limits) + len(script) + len(inputs) + 16_384
 
     def full(self) -> bool:
-        """True when bytes or files have run out."""
+        """Whether bytes or files have run out."""
         status = os.statvfs(self.path)
         used = (status.f_blocks - status.f_bfree) * status.f_frsize
         self.used_bytes = max(self.used_bytes, used)
@@ -132,7 +132,7 @@ class MemoryPlace:
 
 
 class FolderPlace:
-    """A folder on disk, measured from time to time: what is written between two looks may pass the limit."""
+    """A folder on disk, measured from time to time: a write between two measurements may pass the limit."""
 
     def __init__(self, root: str) -> None:
         self.path = f"{root}/folder"
@@ -146,7 +146,7 @@ class FolderPlace:
         fill(self.path, uid, script, inputs)
 
     def full(self) -> bool:
-        """True when bytes or files are more than may be, or lie too deep to be counted."""
+        """Whether bytes or files exceed the limit, or lie too deep to be counted."""
         used = files = 0
         folders = [self.path]
         while folders:
@@ -172,11 +172,11 @@ class FolderPlace:
         return False
 
     def clear(self) -> None:
-        """Remove it; ``rm`` goes as deep as it was made."""
+        """Remove it with ``rm``, which goes to any depth."""
         if Path(self.path).exists():
             subprocess.run(["/bin/chmod", "-R", "u+rwX", self.path], check=False, stderr=subprocess.DEVNULL)
             subprocess.run(["/bin/rm", "-rf", "--one-file-system", self.path], check=False)
 
 
 Place = MemoryPlace | FolderPlace
-"""Where one script at a time works. ``used_bytes`` is the most it held of this script whenever it was looked at."""
+"""Where one script at a time works. ``used_bytes`` is the most it held of this script at any measurement."""
