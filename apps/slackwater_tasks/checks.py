@@ -23,7 +23,7 @@ HINT = "docs/reference/settings.md and environment.md list what can be set."
 
 @register("scheduler")
 def check_scheduler(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Whether the setting ``SLACKWATER`` has keys and policies that exist, with values that can be."""
+    """Check that the setting ``SLACKWATER`` has known keys, existing policies and valid values."""
     del app_configs, kwargs
     from scheduler_ext.policies.registry import order_policy, share_policy  # most processes start without their checks
 
@@ -40,7 +40,7 @@ def check_scheduler(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> l
 
 @register(TAG, deploy=True)
 def check_sandbox(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
-    """Which sandbox level a worker on this machine would offer. Tries them really, so only with ``--deploy``."""
+    """Check which sandbox level a worker on this machine would offer. It runs them, so only with ``--deploy``."""
     del app_configs, kwargs
     from scheduler_ext.sandbox.pool import SlotPool
 
@@ -49,7 +49,7 @@ def check_sandbox(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> lis
 
 
 def messages(found: Sequence[Found], wanted: str) -> list[CheckMessage]:
-    """What the levels that were found mean for the operator."""
+    """What the levels found mean for the operator."""
     from scheduler_ext.sandbox.base import Level
     from scheduler_ext.sandbox.detect import choose
 

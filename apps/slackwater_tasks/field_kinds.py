@@ -52,7 +52,7 @@ def clean_text(value: str, path: str) -> None:
 
 
 def clean_name(value: str, path: str) -> None:
-    """Refuse what no name may hold either: characters that steer a terminal, break a line or turn writing round."""
+    """Refuse what a name may not hold either: characters that control a terminal or the direction of writing."""
     clean_text(value, path)
     if STEERS.search(value):
         raise InvalidInput("must not contain control characters", field=path)
@@ -73,7 +73,7 @@ def utc_text(at: datetime) -> str:
 
 
 def seconds(milliseconds: int | None) -> float | int | None:
-    """Milliseconds of the ledger as the seconds of the API: whole where they are."""
+    """Milliseconds of the ledger as seconds of the API: a whole number where possible."""
     if milliseconds is None:
         return None
     return milliseconds // 1000 if milliseconds % 1000 == 0 else milliseconds / 1000
@@ -230,7 +230,7 @@ class Texts(Kind):
     most: int
     longest: int
     labels: bool = False
-    """Each is a label of nodes. Most tasks have none: no column is filled then."""
+    """Labels of nodes. Most tasks have none, and then no column is filled."""
 
     def check(self, value: Any, path: str) -> tuple[str, ...]:
         if not isinstance(value, (list, tuple)):
@@ -269,7 +269,7 @@ class Object(Kind):
 
 
 class Metadata(Kind):
-    """A small JSON object of strings, by which its owner finds and knows it again."""
+    """A small JSON object of strings, by which its owner finds and recognizes the task."""
 
     MOST: ClassVar[int] = 32
     NAME: ClassVar[Text] = Text(63, empty=False)
@@ -334,11 +334,11 @@ LISTED, DETAIL = "listed", "detail"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Field:
-    """What is declared of one field of a task."""
+    """The declaration of one field of a task."""
 
     kind: Kind
     name: str
-    """Its name in every interface; that in the specification unless it is given."""
+    """Its name in every interface; the attribute's name unless given."""
     attribute: str
     """Its name in the specification."""
     default: Any
@@ -348,11 +348,11 @@ class Field:
     """Its option of ``manage.py submit``."""
     help: str = ""
     fallback: str = ""
-    """Where the value comes from when none is given, if it is not ``default``."""
+    """Where the value comes from when none is given, if not from ``default``."""
     editable: bool = True
-    """It can be changed while the task waits."""
+    """Whether it can be changed while the task waits."""
     nullable: bool = False
-    """``null`` may be given, for the default."""
+    """Whether ``null`` may be given, for the default."""
     group: str = WHAT_RUNS
     """Where forms and the documentation show it."""
     shown: str = DETAIL
@@ -360,7 +360,7 @@ class Field:
 
 
 def given(kind: Kind, default: Any = "", **options: Any) -> Any:
-    """Declare a field of the specification. ``options``: what of :class:`Field` does not follow from its name."""
+    """Declare a field of the specification. ``options``: the parts of :class:`Field` that do not follow from its name."""
     metadata = {"given": {"kind": kind, **options}}
     if isinstance(default, (list, dict)):
         return dataclasses.field(default_factory=default.copy, metadata=metadata)

@@ -157,11 +157,11 @@ class TaskSpec:
     payload: tuple[str, str] = ("[]", "{}")
     """``args`` and ``kwargs`` as JSON: measured against the plan, and stored."""
     chosen: frozenset[str] = frozenset()
-    """Names, here, of what the submission said: a handler's defaults leave that alone."""
+    """The fields that the submission named: a handler's defaults leave those alone."""
 
     @property
     def excluded_by(self) -> str:
-        """Its mutex key, if the task stands in the key's scope; else nothing excludes it."""
+        """Its mutex key, if the task is in the key's scope; else nothing excludes it."""
         if self.mutex_scope is _BOTH or not self.mutex_key:
             return self.mutex_key
         return self.mutex_key if (self.mutex_scope is MutexScope.DEPENDENT) == bool(self.depends_on) else ""
@@ -185,14 +185,14 @@ def fields_of(spec: type[TaskSpec]) -> dict[str, Field]:
 
 
 FIELDS: dict[str, Field] = fields_of(TaskSpec)
-"""What a task may be given, by name."""
+"""The fields of a task by name."""
 EDITABLE = frozenset(name for name, field in FIELDS.items() if field.editable)
 COLUMNS: dict[str, Field] = {field.column: field for field in FIELDS.values() if field.column}
 """The fields that a column of :class:`~slackwater_tasks.models.Task` holds, by column."""
 _READERS: dict[str, tuple[str, Callable[[Any, str], Any], bool]] = {
     name: (field.attribute, field.kind.check, field.nullable) for name, field in FIELDS.items()
 }
-"""What :func:`parse_fields` needs of each field: looked up once."""
+"""What :func:`parse_fields` needs of each field, looked up once."""
 
 
 def parse_fields(data: Any, where: str = "") -> dict[str, Any]:
@@ -221,7 +221,7 @@ OTHER_WORDS: Final = {
     "timeout": "execution_cap_s",
     "time_limit": "execution_cap_s", "delay_tolerance": "delay_tolerance_s", "execution_cap": "execution_cap_s",
 }  # fmt: skip
-"""What others call a field, Celery above all: the value may stay."""
+"""What others, Celery above all, call a field: the value may stay."""
 HINTS: Final = {
     "expires": "give expires_at, a moment, or expires_in_s",
     "max_retries": "give total_attempts, the first run included",
@@ -234,11 +234,11 @@ HINTS: Final = {
     "link": "give depends_on to the task that follows",
     "link_error": "give depends_on with condition to the task that follows",
 }
-"""What others call something that is said otherwise here."""
+"""Others' names for what is said in another way here."""
 
 
 def _unknown(key: str, where: str) -> InvalidInput:
-    """The fault of a field there is not: what was meant, and how to write it, where that can be told."""
+    """The fault of an unknown field: what was probably meant, and how to write it."""
     shown = key[:60].encode("ascii", "backslashreplace").decode()
     word, path = key[:60].lower(), join(where, shown or '""')
     meant = OTHER_WORDS.get(word)
@@ -301,7 +301,7 @@ MAX_METADATA_BYTES = 16_384
 
 
 def dump_metadata(value: Any, path: str) -> str | None:
-    """An object of the submitter's own as JSON; ``None`` for none."""
+    """An object of the submitter's own as JSON; ``None`` if absent."""
     if value is None or value == {}:
         return None
     found = _dump(Object().check(value, path), path)
@@ -346,7 +346,7 @@ def parse_task(data: Any, where: str = "") -> TaskSpec:
 
 
 def check_times(values: Mapping[str, Any], where: str = "") -> None:
-    """``InvalidInput`` for a moment that is given twice, and for an end that comes before the start."""
+    """Check moments; ``InvalidInput`` for one that is given twice, or an end before the start."""
     for moment in ("start", "expires"):
         if values.get(f"{moment}_in_ms") is not None and values.get(f"{moment}_at") is not None:
             raise DoesNotFit(f"give {moment}_at or {moment}_in_s, not both", field=join(where, f"{moment}_in_s"))
@@ -362,7 +362,7 @@ Payload = tuple[str, str]
 NO_PAYLOAD: Payload = ("[]", "{}")
 ARGUMENTS = frozenset(("args", "kwargs"))
 SHAPES = 1000
-"""Different tasks of one call that are remembered."""
+"""How many different tasks of one call are remembered."""
 
 
 def parse_tasks(items: Sequence[Any], where: str) -> tuple[list[TaskSpec], list[Payload]]:
@@ -395,7 +395,7 @@ def parse_tasks(items: Sequence[Any], where: str) -> tuple[list[TaskSpec], list[
 
 
 def _known_shape(item: Any, path: str, known: dict[tuple[Any, ...], TaskSpec]) -> TaskSpec | None:
-    """The specification of a task without its arguments; None for one that is not like others."""
+    """The specification of a task without its arguments; None for one unlike the others."""
     if item.__class__ is not dict or "name" in item or "depends_on" in item:
         return None
     # With their types: True, 1 and 1.0 are equal, and not all of them are allowed everywhere.
@@ -412,7 +412,7 @@ def _known_shape(item: Any, path: str, known: dict[tuple[Any, ...], TaskSpec]) -
 
 
 def _own_payload(item: dict[str, Any], path: str) -> Payload | None:
-    """A task's arguments; None where they refer to other tasks."""
+    """A task's arguments; None if they refer to other tasks."""
     values = {key: _READERS[key][1](item[key], join(path, key)) for key in ("args", "kwargs") if key in item}
     if not values:
         return NO_PAYLOAD
@@ -421,7 +421,7 @@ def _own_payload(item: dict[str, Any], path: str) -> Payload | None:
 
 
 def body_hash(data: Any) -> str:
-    """A hash of a submission that is the same for the same body, wherever its idempotency key stood."""
+    """A hash of a submission, equal for equal bodies, wherever the idempotency key stood."""
     if isinstance(data, Mapping) and "idempotency_key" in data:
         data = {name: value for name, value in data.items() if name != "idempotency_key"}
     digest = hashlib.sha256()
@@ -431,7 +431,7 @@ def body_hash(data: Any) -> str:
 
 
 def _canonical(data: Any) -> Iterator[str]:
-    """The one JSON text of a body. An array that makes its entries when they are asked for stays one."""
+    """The canonical JSON text of a body. A lazy array stays lazy."""
     if isinstance(data, Mapping) and any(_is_made_late(value) for value in data.values()):
         for n, name in enumerate(sorted(data)):
             yield f"{', ' if n else '{'}{json.dumps(name)}: "

@@ -1,4 +1,4 @@
-"""The feed of changes: a bounded stream in Redis to which every accepted change of state is added, batch by batch.
+"""The feed of changes: a bounded stream in Redis that gets every accepted change of state, batch by batch.
 
 It may vanish at any moment: whoever follows it finds what it missed in the ledger. Whoever can write to Redis can write
 here: so a batch bears the platform's seal and the time (Redis') at which it was added. One without the seal tells
@@ -25,11 +25,11 @@ FIELD = "c"
 AT = "t"
 MARK = "s"
 WATCHED_S = 5
-"""How long the mark of a follower lasts; it is renewed while there is one."""
+"""How long the mark of a follower lasts; a follower renews it."""
 CLOCK_S: Final = 10.0
-"""A process asks Redis for the time this often."""
+"""Seconds between two requests for Redis' time."""
 APART_MS: Final = 2_000
-"""A batch stands in the stream where it was added: its place and its own time differ by less than this."""
+"""A batch's place in the stream and its own time may differ by this much, else it was not added there."""
 REMEMBERED: Final = 4_096
 
 
@@ -64,12 +64,12 @@ def add(client: Any, keys: Keys, changes: Sequence[Change | tuple[Any, ...]], th
 
 @dataclass(slots=True)
 class Reader:
-    """What one follower believes."""
+    """One follower's check of what it reads."""
 
     seen: OrderedDict[bytes, None] = field(default_factory=OrderedDict)
 
     def read(self, place_ms: int, fields: Mapping[bytes, bytes]) -> tuple[list[Any], int, bool] | None:
-        """The changes of a batch, when they were added, and whether they were added there, the first time.
+        """The changes of a batch, when they were added, and whether for the first time; ``None`` for a foreign batch.
 
         ``None`` for what the platform has not written.
         """

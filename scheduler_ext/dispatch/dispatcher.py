@@ -25,9 +25,9 @@ from scheduler_ext.round.prioritizer import prioritize
 log = logging.getLogger(__name__)
 
 ROUND_INTERVAL_S = 1.0
-"""A round runs at least this often."""
+"""The longest time between two rounds."""
 WAKE_EVERY_S = 0.2
-"""How often scheduled tasks are looked at; what is due sooner was made ready by whoever stored it."""
+"""How often scheduled tasks are looked at; whoever stores one that is due sooner makes it ready at once."""
 BATCH = 2048
 _SHARE, _POSITION, _NO_SLOT = Reason.SHARE, Reason.POSITION, Reason.NO_SLOT
 _ASIDE = {
@@ -37,9 +37,9 @@ _ASIDE = {
     Reason.NO_LABELS: Reason.NEVER_FITS,
     Reason.NEVER_FITS: Reason.NEVER_FITS,
 }
-"""Reasons for which a task is parked, with what its parking is called."""
+"""The reasons for which a task is parked, each with the name of that parking."""
 MIN_PAUSE_MS = 4
-"""Under load rounds leave at least this between them, so that they stay large and few."""
+"""Under load the least time between two rounds, so that they stay large and few."""
 
 
 class Dispatcher:
@@ -65,7 +65,7 @@ class Dispatcher:
         self.epoch = 0
         self.leads = False
         self.turns: TurnTaking | None = None
-        """Set where running tasks are to make room for what waits."""
+        """Set if running tasks are to make room for what waits."""
         self._renewed = float("-inf")
         self._woken = float("-inf")
         self.last = RoundResult()
@@ -85,7 +85,7 @@ class Dispatcher:
         return self.leads and time.monotonic() - self._renewed < self.conf.leader_lease_s
 
     def run_round(self) -> RoundResult:
-        """One round; returns what it did, with a reason for everything nominated and left."""
+        """Run one round; returns what it did, with a reason for each nominated task that was left."""
         began = time.monotonic()
         # 1. Bring back what Redis forgot, wake what is due, promote what is late.
         returned = self.store.return_queued() if self.queues.emptied() else 0
@@ -129,7 +129,7 @@ class Dispatcher:
         return self.last
 
     def _set_aside(self, snapshot: Snapshot, plan: Plan) -> None:
-        """Park what would only stand in its line's way: what waits for a key or a rate, or for a node to appear."""
+        """Park what would only block its line: tasks waiting for a key, a rate, or a node that does not exist."""
         aside: dict[Reason, list[str]] = {}
         for task_id, reason in plan.left.items():
             if reason is _SHARE or reason is _POSITION or reason is _NO_SLOT:
@@ -160,7 +160,7 @@ class HintListener:
         self._client: redis_client.Redis | None = None
 
     def wait(self, timeout: float) -> bool:
-        """Wait for a hint for at most ``timeout`` seconds; True when one came. All that lie there count as one."""
+        """Wait for a hint for at most ``timeout`` seconds; True when one came. All hints there count as one."""
         try:
             if self._pubsub is None:
                 self._client = redis_client.connect(self.url, socket_timeout=5.0, socket_connect_timeout=0.5)
@@ -191,7 +191,7 @@ class HintListener:
 
 def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool],
         faults: tuple[type[Exception], ...]) -> None:  # fmt: skip
-    """Run rounds until ``stopping()``; ``faults`` of the database or Redis are logged and tried again."""
+    """Run rounds until ``stopping()``; errors of the database or Redis are logged, and the round is tried again."""
     failures, standby = 0, False
     away: tuple[type[Exception], ...] = (redis_client.RedisError, *faults)
     while not stopping():

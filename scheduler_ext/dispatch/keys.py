@@ -19,7 +19,7 @@ class Keys:
     prefix: str = "sw"
 
     def claims(self, node_id: int, kind: WorkKind, queue: QueueName) -> str:
-        """List of claims waiting at a node: one for each kind of slot and each queue."""
+        """The list of claims waiting at a node: one for each kind of slot and each queue."""
         return f"{{{self.prefix}}}:claims:{node_id}:{kind.value}:{queue.value}"
 
     def node_claims(self, node_id: int, kind: WorkKind) -> list[str]:
@@ -27,35 +27,35 @@ class Keys:
         return [self.claims(node_id, kind, queue) for queue in QueueName]
 
     def epoch(self, cell: str) -> str:
-        """Marker that vanishes when Redis is emptied."""
+        """The marker that vanishes when Redis is emptied."""
         return f"{{{self.prefix}}}:epoch:{cell}"
 
     def hints(self, cell: str) -> str:
-        """Channel that wakes the dispatcher."""
+        """The channel that wakes the dispatcher."""
         return f"{{{self.prefix}}}:hints:{cell}"
 
     def changes(self) -> str:
-        """Stream of the changes of state: see ``scheduler_ext.dispatch.change_feed``."""
+        """The stream of changes of state: see ``scheduler_ext.dispatch.change_feed``."""
         return f"{{{self.prefix}}}:changes"
 
     def watched(self) -> str:
-        """Mark that somebody follows the changes now."""
+        """The mark that somebody follows the changes now."""
         return f"{{{self.prefix}}}:watched"
 
     def control(self, node_id: int) -> str:
-        """Channel on which a node is told to look for cancellations."""
+        """The channel that tells a node to look for cancellations."""
         return f"{{{self.prefix}}}:control:{node_id}"
 
     def refusal(self, tenant_id: int) -> str:
-        """Cached refusal of a tenant's submissions, with the time it ends."""
+        """The cached refusal of a tenant's submissions, with the time at which it ends."""
         return f"{{{self.prefix}}}:refused:{tenant_id}"
 
     def graph(self, workflow_id: str) -> str:
-        """Packed graph of a large workflow."""
+        """The packed graph of a large workflow."""
         return f"{{{self.prefix}}}:graph:{workflow_id}"
 
     def mutex(self, scoped_key: str, holder: str = "") -> str:
-        """Lock of a mutex key; one for each ``holder`` where several may hold it."""
+        """The lock of a mutex key; one for each ``holder`` where several may hold it."""
         return f"{{{self.prefix}}}:mutex:{scoped_key}" + (f"#{holder}" if holder else "")
 
 

@@ -1,4 +1,4 @@
-"""Seals Celery's messages: only a process that has the platform's key can give a worker anything to run.
+"""Signs Celery's messages: only a process that has the platform's key can give a worker anything to run.
 
 A token lends a pool child and names no work. An ordinary Celery task, which the ledger knows nothing of, is run as its
 message says: so a message without the seal goes no further than the worker's consumer.
@@ -17,7 +17,7 @@ from kombu.serialization import dumps
 from scheduler_ext.core.seals import seals
 
 SEAL = "slackwater"
-"""The header with the seal."""
+"""The header with the signature."""
 SEALED = (
     "task", "id", "lang", "root_id", "parent_id", "group", "group_index", "retries", "timelimit", "eta", "expires",
     "ignore_result", "replaced_task_nesting",
@@ -27,10 +27,10 @@ REMEMBERED = 10_000
 
 
 class SealedMessages(AMQP):
-    """Celery's maker of messages; what it makes carries the seal."""
+    """Celery's message factory; what it makes is signed."""
 
     def as_task_v2(self, *args: Any, **kwargs: Any) -> Any:
-        """A message of the second protocol, sealed."""
+        """A signed message of protocol 2."""
         made = super().as_task_v2(*args, **kwargs)
         *_, text = dumps(made.body, serializer="json")
         nonce = os.urandom(12).hex()
@@ -44,13 +44,13 @@ def _head(headers: dict[str, Any], nonce: str) -> bytes:
 
 
 class Seen:
-    """The sealed messages that one consumer has taken, so that none is taken from it twice."""
+    """The signed messages that one consumer has taken, so that none is taken from it twice."""
 
     def __init__(self) -> None:
         self._taken: OrderedDict[str, None] = OrderedDict()
 
     def refusal(self, message: Any) -> str:
-        """Why a message is not to be run; empty when it is the platform's."""
+        """Why a message is not to be run; empty if it is the platform's."""
         headers, body = message.headers, message.body
         if not isinstance(headers, dict) or not isinstance(seal := headers.get(SEAL), dict):
             return "a Celery message without this platform's seal"
@@ -63,7 +63,7 @@ class Seen:
         return "a Celery message that was taken before" if nonce in self._taken else ""
 
     def took(self, message: Any) -> None:
-        """It is the worker's now, and the broker's no more."""
+        """Note that the worker has it: the broker may deliver it no more."""
         self._taken[message.headers[SEAL]["nonce"]] = None
         if len(self._taken) > REMEMBERED:
             self._taken.popitem(last=False)

@@ -24,17 +24,17 @@ RENEWALS = 3
 
 
 class LockMirror:
-    """Keeps the locks as the ledger says. Where nobody uses a mutex key it does nothing."""
+    """Keeps the locks as the ledger says. Without mutex keys in use it does nothing."""
 
     def __init__(self, client: redis_client.Redis, keys: Keys, life_s: float) -> None:
-        """``life_s``: how long a lock stands that is not renewed."""
+        """``life_s``: how long a lock lasts that is not renewed."""
         self.keys = keys
         self.life_s = life_s
         folder = files("scheduler_ext") / "lua"
         self._lock: Any = client.register_script((folder / "lock.lua").read_text())
         self._unlock: Any = client.register_script((folder / "unlock.lua").read_text())
         self._held: dict[str, str] = {}
-        """Token by Redis key."""
+        """Tokens by Redis key."""
         self._renewed = float("-inf")
         self._client = client
 

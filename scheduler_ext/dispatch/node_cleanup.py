@@ -56,7 +56,7 @@ def forget_claims(queues: QueueManager, node_ids: Sequence[int]) -> int:
 
 
 def mend_queues(connection: Any, names: Sequence[str]) -> int:
-    """Delete what lies under the names of a worker's queues and is of another type; returns how many keys that were.
+    """Delete keys under the names of a worker's queues that have another type; returns how many there were.
 
     Whoever can write to Redis can put a text where a list belongs; each command upon it would fail for ever.
     """
@@ -69,12 +69,12 @@ def mend_queues(connection: Any, names: Sequence[str]) -> int:
 
 
 def unacknowledged(channel: Any) -> dict[str, bytes]:
-    """The keys under which a channel keeps what it has taken and not acknowledged, with their types."""
+    """The keys in which a channel keeps what it has taken and not acknowledged, with their types."""
     return {channel.unacked_key: b"hash", channel.unacked_index_key: b"zset"}
 
 
 def mend_keys(client: Any, kinds: Mapping[str, bytes]) -> int:
-    """Delete each key that is there and not of its type; returns how many that were."""
+    """Delete each key that exists and has another type; returns how many there were."""
     with client.pipeline(transaction=False) as pipe:
         for key in kinds:
             pipe.type(key)

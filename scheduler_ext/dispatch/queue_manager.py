@@ -1,4 +1,4 @@
-"""The nodes' queues in Redis: publish, take and clear claims; and the epoch key that tells when Redis was emptied."""
+"""The nodes' queues in Redis: publish, take and clear claims; and the epoch key that shows when Redis was emptied."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ CLAIM = re.compile(rb"\d{1,15}:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):(\d
 
 
 def encode(task_id: str, fence: int, expected_us: int) -> bytes:
-    """A claim as it lies in a queue: no policy, no payload. What the script reads of it stands first."""
+    """A claim as it lies in a queue, without policy or payload. What the Lua script reads stands first."""
     return f"{expected_us}:{task_id}:{fence}".encode()
 
 
 def decode(entries: Iterable[bytes]) -> list[tuple[str, int]]:
-    """Task id and fence of each entry, once; what is no claim is refused. Whether a claim holds the ledger says."""
+    """Task id and fence of each entry, once; what is no claim is refused. The ledger decides whether a claim holds."""
     entries = list(entries)
     found = [CLAIM.fullmatch(entry) for entry in entries]
     claims = dict.fromkeys((one[1].decode(), int(one[2])) for one in found if one is not None)
@@ -100,7 +100,7 @@ class QueueManager:
         return bool(self.client.set(key, uuid.uuid4().hex, nx=True))
 
     def tell(self, changes: Sequence[Change], *, room: bool) -> None:
-        """Tell whoever follows of changes and, with ``room``, the dispatcher that there is some.
+        """Tell followers of changes and, with ``room``, the dispatcher of free room.
 
         While Redis is away nobody is told: both look by themselves.
         """
@@ -115,7 +115,7 @@ class QueueManager:
             log.debug("changes not told", exc_info=True)
 
     def tell_nodes(self, node_ids: Iterable[int]) -> None:
-        """Let nodes look at what is asked of their tasks; without Redis they look by themselves."""
+        """Tell nodes to look at what is asked of their tasks; without Redis they look by themselves."""
         try:
             for node_id in node_ids:
                 self.client.publish(self.keys.control(node_id), "cancel")

@@ -1,4 +1,4 @@
-"""Redis clients by URL: one server, or a group that Sentinel watches over.
+"""Redis clients by URL: one server, or a group that Sentinel watches.
 
 ``redis://``, ``rediss://`` and ``unix://`` are those of redis-py. A group is named by its sentinels, which are asked
 for the master whenever a connection is opened::
@@ -56,12 +56,12 @@ class Group:
         return ";".join(f"{SCHEME}{secret}{_host(h)}:{p}/{self.database}" for h, p in self.sentinels)
 
     def broker_options(self) -> dict[str, Any]:
-        """What kombu's transport wants to be told beside it."""
+        """The options that kombu's transport needs beside it."""
         return {"master_name": self.master, "sentinel_kwargs": self.asking}
 
 
 def group(url: str) -> Group | None:
-    """The group a URL names; ``None`` when it names one server. ``ValueError`` says what is wrong with it."""
+    """The group a URL names; ``None`` if it names one server. ``ValueError`` says what is wrong with it."""
     if not url.startswith(SCHEME):
         return None
     parts = urlsplit(url)
@@ -95,7 +95,7 @@ def _host(name: str) -> str:
 
 
 def __getattr__(name: str) -> Any:
-    """``Redis`` and its errors, by the first that needs them: the library loads as much as all else together."""
+    """Import ``Redis`` and its errors when first needed: the library takes as long to load as all else together."""
     if name not in ("Redis", "RedisError", "ResponseError"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import redis

@@ -18,10 +18,10 @@ TELL_EVERY_S = 60.0
 
 
 class Kind(StrEnum):
-    """Kinds of what is refused; their names are the label of the metric."""
+    """What can be refused; the names are the label of the metric."""
 
     MESSAGE = "message"
-    """A Celery message without this platform's seal, or for a handler."""
+    """A Celery message without this platform's signature, or for a handler."""
     CONTROL = "control"
     """A command of remote control that only the platform may give."""
     BROKEN = "broken"
@@ -40,13 +40,13 @@ class Refusals:
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.counts: Counter[Kind] = Counter()
         self.also: Callable[[Kind, int], None] | None = None
-        """Told of each one too: where several processes count together."""
+        """Called for each one, where several processes count together."""
         self._now = now
         self._told: dict[Kind, float] = {}
         self._lock = threading.Lock()
 
     def add(self, kind: Kind, why: str, count: int = 1) -> None:
-        """Count what was refused; ``why`` is told with the first of a minute, cut, and without control characters."""
+        """Count a refusal; ``why`` is logged with the first of a minute, shortened, without control characters."""
         with self._lock:
             self.counts[kind] += count
             now = self._now()
@@ -61,4 +61,4 @@ class Refusals:
 
 
 refusals = Refusals()
-"""This process's."""
+"""The counts of this process."""

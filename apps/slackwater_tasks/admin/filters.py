@@ -33,7 +33,7 @@ def first_id(milliseconds: int) -> uuid.UUID:
 
 
 class StateFilter(DropdownFilter):
-    """By state, wherever it stands: in the live row or in the task."""
+    """By state, wherever it is stored: in the live row or in the task."""
 
     title = "state"
     parameter_name = "state"
@@ -43,7 +43,7 @@ class StateFilter(DropdownFilter):
         yield from ((state.name.lower(), state.name.lower()) for state in TaskState)
 
     def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
-        """The tasks in that state; a word that is none finds nothing."""
+        """The tasks in that state; an unknown word finds nothing."""
         word = self.value()
         if not word:
             return queryset
@@ -69,7 +69,7 @@ class AgeFilter(DropdownFilter):
 
 
 def id_range(text: str) -> tuple[uuid.UUID, uuid.UUID] | None:
-    """The ids that begin with these hexadecimal digits; ``None`` when it is no beginning of an id."""
+    """The ids that begin with these hexadecimal digits; ``None`` for anything else."""
     digits = text.lower().replace("-", "")
     if not HEX_PREFIX.fullmatch(digits):
         return None
@@ -111,12 +111,12 @@ WORDS: dict[str, Callable[[str], Q]] = {
     "tenant": lambda text: Q(tenant__slug=text),
     "error": lambda text: Q(state__isnull=False) & (Q(error__icontains=text) | Q(reason__icontains=text)),
 }
-"""What a search may say of tasks, and what it means."""
+"""The words of a search for tasks, and what each means."""
 WORD = re.compile(rf"({'|'.join(WORDS)}):(?:\"([^\"]+)\"|(\S+))")
 
 
 def search_tasks(rows: QuerySet[Any], text: str) -> QuerySet[Any]:
-    """Tasks for which all holds that ``text`` says: ``handler:mail.* error:"timed out"``; else an id, name or handler."""
+    """Tasks that match every part of ``text``: ``handler:mail.* error:"timed out"``; else an id, name or handler."""
     for word, quoted, plain in WORD.findall(text):
         rows = rows.filter(WORDS[word](quoted or plain))
     rest = WORD.sub("", text).strip()

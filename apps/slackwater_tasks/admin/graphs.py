@@ -23,7 +23,9 @@ def task_url(task_id: UUID) -> str:
 
 
 def _walk(start: UUID, here: str, there: str) -> set[Edge]:
-    """Edges of the next generations from ``start``: ``here`` and ``there`` are the ends of an edge to go along."""
+    """Edges of the next generations from ``start``: ``here`` and ``there`` are the ends of an edge in the direction
+    taken.
+    """
     edges: set[Edge] = set()
     frontier, seen = {start}, {start}
     for _ in range(GENERATIONS):

@@ -1,4 +1,4 @@
-"""Cancelling and running again all tasks that a filter matches: a bounded number in one transaction, set by set.
+"""Cancels or runs again all tasks that a filter matches: set by set, a bounded number in one transaction.
 
 One call does at most ``limit`` tasks and says whether more match; who wants all calls again. So a transaction stays
 short, whatever a filter matches, and a crash in between leaves whole batches done.
@@ -23,10 +23,10 @@ from slackwater_tasks.control.rerun import MAY_RUN_AGAIN, run_again
 from slackwater_tenants.models import Tenant
 
 DEFAULT_LIMIT = 1_000
-"""Tasks of one call where it names no limit."""
+"""How many tasks one call handles unless it names a limit."""
 MAX_LIMIT = 10_000
 COUNTED = 100_000
-"""Matches are counted up to here: a count beyond it would cost more than it tells."""
+"""Matches are counted up to this number: counting further would cost more than it tells."""
 REASON_CANCEL = "cancelled on request, with others"
 REASON_RETRY = "run again on request, with others"
 
@@ -36,17 +36,17 @@ class Done:
     """What a call did, or would do."""
 
     matched: int
-    """Tasks that the filter matches and that this can be done to, counted up to a bound."""
+    """Tasks that match and allow the action, counted up to a bound."""
     matched_is_minimum: bool
     dry_run: bool
     more: bool
-    """More match than were done: call again."""
+    """Whether more match than were handled: call again."""
     next: UUID | None = None
-    """Others match beyond the last that was looked at: give it as ``after`` to go on there."""
+    """Set when others match beyond the last one looked at: pass it as ``after`` to go on there."""
     task_ids: list[UUID]
-    """Those it was done to; of a dry run those that come first."""
+    """The tasks handled; in a dry run those that would come first."""
     asked_task_ids: list[UUID] = field(default_factory=list)
-    """Of ``task_ids``: running tasks that were asked to end."""
+    """Those of ``task_ids`` that were running and have been asked to end."""
     skipped: list[dict[str, Any]] = field(default_factory=list)
     """Tasks that cannot run again as things are, each with its reason."""
 
@@ -63,7 +63,7 @@ def check_limit(limit: Any) -> int:
 
 def _matching(rows: QuerySet[Any], after: UUID | None, limit: int, dry_run: bool,
               work: Callable[[list[UUID]], dict[str, Any]]) -> Done:  # fmt: skip
-    """Do something to the first of ``rows`` by id, those ``after`` one: ``work`` returns what becomes of them."""
+    """Handle the first of ``rows`` by id, starting behind ``after``: ``work`` returns what became of them."""
     if after is not None:
         rows = rows.filter(id__gt=after)
     ids: list[UUID] = list(rows.order_by("id").values_list("id", flat=True)[: limit + 1])
@@ -81,7 +81,7 @@ def cancel_matching(
     tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = DEFAULT_LIMIT, dry_run: bool = False,
     after: UUID | None = None,
 ) -> Done:  # fmt: skip
-    """Cancel the first ``limit`` unfinished tasks of ``rows``, those ``after`` an id; running ones are asked to end."""
+    """Cancel the first ``limit`` unfinished tasks of ``rows`` behind ``after``; running ones are asked to end."""
     again = Q(live__state=TaskState.RUNNING, live__cancel_requested=True)
 
     def work(ids: list[UUID]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def retry_matching(
     tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = DEFAULT_LIMIT, dry_run: bool = False,
     after: UUID | None = None,
 ) -> Done:  # fmt: skip
-    """Run the first ``limit`` failed, cancelled or expired tasks of ``rows`` again, with their attempts anew.
+    """Run the first ``limit`` failed, cancelled or expired tasks of ``rows`` again, with fresh attempts.
 
     What cannot run again is skipped, and would be met again by the next call: ``after`` the last that was looked at
     there are others.

@@ -1,4 +1,4 @@
-"""Cancels tasks: those that wait end at once, running ones are asked to end and killed when they do not."""
+"""Cancels tasks: waiting ones end at once, running ones are asked to end, and killed if they do not."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def cancel(
 
 
 def cancel_some(cur: Any, cell: str, ids: Sequence[str], *, actor: str, reason: str) -> tuple[Changes, list[UUID]]:
-    """End those of the tasks that wait and ask the running ones to end; those that have ended stay as they are.
+    """End waiting tasks and ask running ones to end; those that have ended stay as they are.
 
     Returns the changes, the dependants' included, and the tasks that were asked. All are told after the commit.
     """
@@ -77,7 +77,7 @@ def cancel_some(cur: Any, cell: str, ids: Sequence[str], *, actor: str, reason: 
 
 
 def tell(cell: str, changes: Changes, nodes: set[int]) -> None:
-    """Hint at changes that are committed: to those who wait for them, to the nodes, and to the dispatcher."""
+    """Send hints about committed changes: to those who wait for them, to the nodes, and to the dispatcher."""
     hints.tell_changes(changes)
     for node_id in nodes:
         hints.tell_node(node_id)

@@ -1,4 +1,4 @@
-"""The ledger as Celery's own API submits tasks: see :mod:`scheduler_ext.task.publishing`."""
+"""The ledger behind Celery's own API for submitting tasks: see :mod:`scheduler_ext.task.publishing`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WHERE d.child_id = %s AND d.outcome = ANY(%s) AND p.name LIKE %s ORDER BY d.outc
 """
 FORGET = "UPDATE slackwater_tasks_task SET result = NULL WHERE id = %s AND tenant_id = %s RETURNING id"
 _uncommitted: set[str] = set()
-"""Tasks of this process's open transactions."""
+"""Tasks submitted in this process's open transactions."""
 
 
 class CeleryCalls(Ledger):
@@ -136,7 +136,7 @@ def _seen(task_id: str, tenant_id: int) -> Seen | None:
 
 
 def _tenant_id(task_id: str) -> int:
-    """Whose results are asked for: those of the running task's tenant, the one in context, or the settings'."""
+    """The tenant whose results are read: the running task's, the one in context, or the settings'."""
     running = running_task.get()
     tenant_id = running.tenant_id if running is not None else tenant_in_context()
     if tenant_id is None and conf().tenant:
@@ -147,7 +147,7 @@ def _tenant_id(task_id: str) -> int:
 
 
 def _value(found: Any) -> Any:
-    """A JSON value, which Django's connection leaves as text."""
+    """A JSON value, which Django's connection returns as text."""
     return json.loads(found) if isinstance(found, str) else found
 
 

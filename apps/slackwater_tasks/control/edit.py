@@ -52,7 +52,7 @@ UPDATE slackwater_tasks_task t SET total_attempts = live.total_attempts FROM liv
 
 
 def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: str = "") -> None:
-    """Change a waiting task; the old and new values stand in its history. ``Conflict`` once it is claimed or final."""
+    """Change a waiting task; its history keeps old and new values. ``Conflict`` once it is claimed or final."""
     values = parse_fields(changes)
     for name in changes:
         if name not in EDITABLE:
@@ -76,7 +76,7 @@ def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: st
 
 
 def _with(task: Task, old: TaskSpec, values: Mapping[str, Any]) -> TaskSpec:
-    """The specification with other values; new arguments are checked as a submission's are."""
+    """The specification with other values; new arguments are checked as in a submission."""
     new = replace(old, **values)
     if "args" in values or "kwargs" in values:
         new = replace(new, payload=dump_payload(new.args, new.kwargs, ""))
@@ -113,11 +113,11 @@ def _patched(was: Any, patch: Any) -> Any:
 
 
 RUNS_AT_ONCE: Final = EDITABLE - {"start_at", "start_in_s", "expires_at", "expires_in_s"}
-"""What can be changed of a task that is run again as soon as it can be."""
+"""The fields that can be changed of a task that is to run again."""
 
 
 def edit_ended(task: Task, changes: Any, *, actor: str) -> None:
-    """Change a task that has ended and is about to be run again, in the caller's transaction."""
+    """Change a task that has ended and is about to run again, in the caller's transaction."""
     old = stored_task.spec_of(task)
     values = merged(old, changes, RUNS_AT_ONCE)
     new = _with(task, old, values)
@@ -139,14 +139,14 @@ def _check_plan(task: Task, new: TaskSpec) -> None:
 
 
 def _from_now(values: dict[str, Any]) -> dict[str, Any]:
-    """The moments that ``values`` give in seconds from now, which are taken out of them."""
+    """Take the moments given as seconds from now out of ``values``, and return them."""
     given = {name: values.pop(f"{name}_in_ms", None) for name in ("start", "expires")}
     now = reference_cache.now()
     return {f"{name}_at": now + timedelta(milliseconds=ms) for name, ms in given.items() if ms is not None}
 
 
 def rewrite(running: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
-    """Give a running task other arguments for its next attempt; ``AttemptReplaced`` when another runs by now."""
+    """Give a running task other arguments for its next attempt; ``AttemptReplaced`` if another one runs by now."""
     values = parse_fields({"args": args, "kwargs": kwargs}, "retry")
     payload = dump_payload(values["args"], values["kwargs"], "retry")
     with transaction.atomic(), connection.cursor() as cur:
@@ -163,7 +163,7 @@ def rewrite(running: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
 
 
 def allow(running: Started, attempts: int) -> None:
-    """Let a running task have at least so many attempts in all."""
+    """Allow a running task at least so many attempts in all."""
     with connection.cursor() as cur:
         cur.execute(ALLOW, (min(attempts, MOST_ATTEMPTS), running.task_id, running.fence))
 

@@ -12,7 +12,7 @@ from slackwater_tenants.services import pause_by_itself, pause_by_platform
 
 
 def set_line_paused(line: Line, *, paused: bool) -> bool:
-    """Pause or resume a line: its tasks are accepted, none is started. False when it was so before.
+    """Pause or resume a line: its tasks are accepted, none is started. False if it was so before.
 
     By those who run the platform: its tenant cannot end such a pause, also where it had paused the line itself before.
     """
@@ -23,7 +23,7 @@ def set_line_paused(line: Line, *, paused: bool) -> bool:
 
 
 def change_own_line(tenant_id: int, category: str, tier: str, data: Any) -> None:
-    """Pause a tenant's own line, or let it go on; again does nothing.
+    """Pause a tenant's own line, or let it go on; repeating it does nothing.
 
     ``NotGranted``: it is paused by those who run the platform. ``InvalidInput`` names the field at fault.
     """

@@ -1,4 +1,4 @@
-"""Whose a task is that comes by an interface which knows no tenants: Celery's, or Django's."""
+"""Finds the tenant of a task that comes through an interface without tenants: Celery's or Django's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Choosing policies while the platform runs: checked, written, and known to every process within two seconds."""
+"""Chooses policies while the platform runs: checked, written, and known to every process within two seconds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from slackwater_tasks.models import Line, PolicyChoice
 from slackwater_tenants.models import Pool, Tenant
 
 Subject = Pool | Tenant | Line | None
-"""``None`` is the cell."""
+"""The subject of a choice; ``None`` is the cell."""
 KINDS = ("order", "share", "shadow")
 
 
@@ -45,7 +45,7 @@ def choose(
 
 
 def unchoose(kind: str, *, cell: str = "default", subject: Subject = None) -> None:
-    """What is chosen further up holds again; ``NotFound`` when nothing was chosen here."""
+    """Take a choice back, so that the next one further up holds; ``NotFound`` if nothing was chosen here."""
     names = _names(kind, cell, subject)
     with transaction.atomic():
         given = {name if value else f"{name}__isnull": value or True for name, value in names.items()}
@@ -56,7 +56,7 @@ def unchoose(kind: str, *, cell: str = "default", subject: Subject = None) -> No
 
 
 def check(kind: str, policy: str, parameters: Mapping[str, Any], cell: str, *, inside: bool = False) -> None:
-    """``ConfigurationError`` when the policy cannot be built with these parameters and the cell's pools."""
+    """Check that the policy can be built with these parameters and the cell's pools; else ``ConfigurationError``."""
     if kind == "order":
         order_policy(policy, parameters)
         return
@@ -88,7 +88,7 @@ def _names(kind: str, cell: str, subject: Subject) -> dict[str, Any]:
 
 
 def _check_cell(cell: str) -> None:
-    """A misspelt one would take the choice and never use it."""
+    """Check the name of a subject: a misspelt one would store a choice that is never used."""
     known = {conf().scheduler.cell}
     known |= set(Tenant.objects.values_list("cell", flat=True)) | set(Node.objects.values_list("cell", flat=True))
     if cell not in known:

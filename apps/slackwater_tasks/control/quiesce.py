@@ -1,4 +1,4 @@
-"""Before tasks run again: nothing that concerns them may end meanwhile, and what has ended has been told."""
+"""Holds tasks still before they run again: nothing that concerns them ends meanwhile, and earlier ends are told."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ORDER BY id FOR UPDATE
 
 
 def quiesce(cur: Any, ids: Sequence[UUID], changes: Changes) -> dict[UUID, TaskState | None]:
-    """Hold the tasks and what they need, and tell dependants of those of them that have ended: their edges are true.
+    """Lock the tasks and what they need, and tell dependants of those that have ended, so that their edges are true.
 
     Returns the states of all that are held, None for those that have not ended; adds what was ended by the telling to
     ``changes``. They are held until the transaction ends.
@@ -40,7 +40,7 @@ def quiesce(cur: Any, ids: Sequence[UUID], changes: Changes) -> dict[UUID, TaskS
 
 
 def repeat_on_deadlock(work: Callable[[], T]) -> T:
-    """Run ``work`` in a transaction; again after a deadlock with those who finish just then."""
+    """Run ``work`` in a transaction; again after a deadlock with tasks that finish at that moment."""
     for _ in range(TRIES - 1):
         try:
             with transaction.atomic():

@@ -20,7 +20,7 @@ from slackwater_tenants.services import is_granted
 FIELDS = ("handler", "key", "starts", "window_s")
 KEY, HANDLER = Text(150), Text(200)
 MAX_OWN = 200
-"""Limits a tenant may set itself."""
+"""The most limits a tenant may set itself."""
 
 
 def limits_of(tenant: Tenant) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def set_limit(tenant: Tenant, data: Any) -> dict[str, Any]:
 
 
 def public_id(row: RateLimit) -> UUID:
-    """The id by which clients know a limit: made from what is unique about it, so that it tells of no other."""
+    """The id by which clients know a limit: derived from its unique values, so it reveals nothing of other limits."""
     name = row.handler.name if row.handler is not None else ""
     return uuid5(NAMESPACE_OID, f"slackwater:rate:{row.tenant_id}:{name}:{row.key}:{row.per_s}:{row.of_plan}")
 

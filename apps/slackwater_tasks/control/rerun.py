@@ -53,7 +53,7 @@ SELECT task_id, extract(epoch FROM max(at))::float8 FROM slackwater_tasks_taskev
 GROUP BY task_id
 """
 Skipped = list[tuple[UUID, InvalidInput | NotGranted]]
-"""Tasks that the plan does not allow any more, each with the reason."""
+"""Tasks that the plan no longer allows, each with the reason."""
 
 
 class Revived(NamedTuple):
@@ -66,7 +66,7 @@ class Revived(NamedTuple):
 
 
 def retry(tenant_id: int, task_id: UUID, *, actor: str = "", reason: str = "run again on request") -> None:
-    """Run a failed, cancelled or expired task again with its attempts anew; its dead letter goes.
+    """Run a failed, cancelled or expired task again with fresh attempts; its dead letter is deleted.
 
     It counts against the tenant's limits like a new one. ``Conflict`` when it is waiting, running or succeeded.
     """

@@ -1,4 +1,4 @@
-"""Submits a task that has ended once more, edited: a new task, which names the one it was made from."""
+"""Submits an ended task once more, edited: as a new task that names the one it was made from."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def resubmit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any] | None = 
 
 
 def _spec(task: Task) -> TaskSpec:
-    """What it was submitted with, less its moments."""
+    """The fields it was submitted with, without moments."""
     parents = Dependency.objects.filter(child_id=task.pk).order_by("parent_id").values_list("parent_id", flat=True)
     return replace(
         stored_task.spec_of(task), start_at=None, expires_at=None, depends_on=tuple(map(str, parents)),

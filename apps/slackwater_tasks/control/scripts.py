@@ -7,7 +7,7 @@ from slackwater_tasks.models import LiveTask, Script
 
 
 def delete_script(tenant_id: int, sha256: str) -> None:
-    """Remove a script from the tenant's store; what ran with it keeps its past.
+    """Remove a script from the tenant's store; the history of tasks that ran it stays.
 
     ``NotFound`` without one, ``Conflict`` while a task that has not ended needs it.
     """

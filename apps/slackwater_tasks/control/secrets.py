@@ -22,9 +22,9 @@ from slackwater_tenants.models import Tenant
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 MAX_BYTES = 16_384
 LEAST = 8
-"""Characters: what is shorter is guessed, and cannot be blotted out without blotting out other things."""
+"""The least number of characters: a shorter secret can be guessed, and cannot be redacted safely."""
 MAX_TOTAL_BYTES = 24_576
-"""All secrets of a tenant together: a script gets them in its environment."""
+"""The most bytes of all secrets of a tenant: a script gets them in its environment."""
 SHOWN = ("name", "updated_at", "updated_by")
 
 
@@ -58,7 +58,7 @@ def _check_value(value: Any) -> None:
 
 
 def rows(name: str) -> QuerySet[Secret]:
-    """The row of that name of the tenant in context, if it has one."""
+    """The row of that name of the tenant in context, if there is one."""
     # What the column cannot hold is no secret's name, and the database would not even compare it.
     return Secret.objects.filter(name=name) if NAME.fullmatch(name) else Secret.objects.none()
 
@@ -69,7 +69,7 @@ def names() -> list[dict[str, Any]]:
 
 
 def shown(name: str) -> dict[str, Any]:
-    """A secret of the tenant in context, without its value; ``NotFound`` when it has none such."""
+    """A secret of the tenant in context, without its value; ``NotFound`` without one of that name."""
     found = rows(name).values(*SHOWN).first()
     if found is None:
         raise NotFound(f"There is no secret {name[:63]!r}.")
@@ -81,7 +81,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def remove(name: str) -> None:
-    """Forget a secret of the tenant in context; ``NotFound`` when it has none such."""
+    """Delete a secret of the tenant in context; ``NotFound`` without one of that name."""
     if not rows(name).delete()[0]:
         raise NotFound(f"There is no secret {name[:63]!r}.")
 

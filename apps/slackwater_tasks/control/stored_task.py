@@ -1,4 +1,4 @@
-"""A task that is stored, as control reads it: its specification, and admitted anew."""
+"""A stored task as control reads it: its specification, and admission anew."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def in_order(tenant_id: int, ids: Sequence[UUID]) -> Iterable[Task]:
 
 
 def state_now(task_id: UUID) -> TaskState:
-    """The state of a task that exists."""
+    """The state of an existing task."""
     return TaskState(fetch_value(STATE, (task_id,)))
 
 
@@ -53,13 +53,13 @@ def spec_of(task: Task) -> TaskSpec:
 
 
 def names_of_parents(task: Task) -> set[str]:
-    """What references in its arguments may name."""
+    """The names that references in its arguments may use."""
     rows = Dependency.objects.filter(child_id=task.pk).values_list("parent_id", "parent__name")
     return {str(key) for row in rows for key in row if key}
 
 
 def _parents(task: Task) -> tuple[str, ...]:
-    """What it depends on, where its mutex key asks for that; else nothing, and no query."""
+    """Its dependencies, if its mutex key asks for them; else nothing, without a query."""
     if task.mutex_scope == MutexScope.BOTH:
         return ()
     rows = Dependency.objects.filter(child_id=task.pk).values_list("parent_id", flat=True)
@@ -67,12 +67,12 @@ def _parents(task: Task) -> tuple[str, ...]:
 
 
 def accepted_at_once(task: Task, *, pending: int) -> Accepted:
-    """A stored task as :func:`accepted_again` has it, to be run as soon as it can be."""
+    """A stored task as :func:`accepted_again` returns it, to run as soon as it can."""
     return accepted_again(task, replace(spec_of(task), start_at=None, expires_at=None), pending=pending)
 
 
 def accepted_again(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:
-    """A stored task under its plan as it is now; ``pending``: how many parents it waits for."""
+    """Admit a stored task under its present plan; ``pending``: how many parents it waits for."""
     tier = admission.resolve_tier(task.tenant, spec.tier, "tier")
     return Accepted(
         id=task.pk,

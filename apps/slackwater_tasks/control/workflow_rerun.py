@@ -99,7 +99,7 @@ def _read(cur: Any, workflow_id: UUID) -> _Graph:
 
 
 def _failed(found: _Graph) -> set[str]:
-    """The tasks that ended without success, less those whose turn could not come even so."""
+    """The tasks that ended without success, without those whose turn could not come even so."""
     chosen = {i for i, state in found.states.items() if is_final(state) and state is not TaskState.SUCCEEDED}
     doubtful = list(chosen)
     while doubtful:
@@ -112,7 +112,7 @@ def _failed(found: _Graph) -> set[str]:
 
 
 def _has_a_turn(found: _Graph, task: str, chosen: set[str]) -> bool:
-    """Whether a task can run: a parent runs again or is not final yet, or they ended as it needs them."""
+    """Whether a task can run: a parent runs again or is not final yet, or the parents ended as it needs them."""
     outcomes = set()
     for parent, outcome in found.parents.get(task, ()):
         if parent in chosen or outcome is EdgeOutcome.PENDING:
@@ -122,7 +122,7 @@ def _has_a_turn(found: _Graph, task: str, chosen: set[str]) -> bool:
 
 
 def _following(found: _Graph, start: str) -> set[str]:
-    """A task and all that follows; each must have ended, or wait for what is run again."""
+    """A task and all that follows it; each must have ended, or wait for what runs again."""
     if start not in found.states:
         raise NotFound(f"The workflow has no task {start}.", field="task_id")
     chosen, stack = {start}, [start]

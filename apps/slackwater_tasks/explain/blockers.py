@@ -1,4 +1,4 @@
-"""What holds a waiting task: each blocker by name, with what would remove it."""
+"""What holds a waiting task: each blocker by name, and what would remove it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.read.tasks import word
 
 SHOWN = 20
-"""Tasks named of each blocker."""
+"""How many tasks are named for each blocker."""
 MAX_COUNTED = 10_000
 HEADS = 64
 KINDS = (
@@ -40,7 +40,7 @@ def blocker(kind: str, detail: str, clears: str, *, at: datetime | None = None, 
 
 
 class Blockers:
-    """One task's question."""
+    """The search for one task's blockers."""
 
     def __init__(self, task_id: UUID, row: dict[str, Any], state: TaskState) -> None:
         self.id = str(task_id)
@@ -186,7 +186,7 @@ class Blockers:
         return blocker("no_node", f"No registered node runs {what}.{until}", "A node registers that does.")
 
     def _no_labels(self, line: LineView, until: str) -> Blocker:
-        """Which of the labels no node has at all; all of them where some node has each, and none all."""
+        """The labels that no node has at all; all of them if each exists somewhere, but no node has all."""
         asked = line.labels.require if line.labels is not None else frozenset()
         had = frozenset().union(*(node.labels for node in self.snapshot.nodes))
         lacking = sorted(asked - had)
@@ -238,7 +238,7 @@ class Blockers:
         yield from self._others_first()
 
     def _others_first(self) -> Iterator[Blocker]:
-        """What would keep it though it stood first in its line, and could start if nobody else waited."""
+        """What would keep it even at the head of its line and with nobody else waiting."""
         found = self._mine()
         if found is None or found[0].paused:
             return
@@ -265,12 +265,12 @@ class Blockers:
             )  # fmt: skip
 
     def _left(self, lines: tuple[LineView, ...]) -> Reason | None:
-        """Why a round on these lines would leave the task; ``None`` when it would start."""
+        """Why a round on these lines would leave the task; ``None`` if it would start."""
         snapshot = replace(self.snapshot, lines=lines)
         return prioritize(snapshot, self.conf, self.store.share()).left.get(self.id)
 
     def _let_by(self) -> Iterator[Blocker]:
-        """Asked to make room it has yielded, or was ended: it does not start again before those it made room for."""
+        """The hold of a task that was asked to make room and did: it starts only after those it made room for."""
         row = self.row
         if not row["made_room"] or not row["lets_by"]:
             return

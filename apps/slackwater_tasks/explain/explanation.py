@@ -66,7 +66,7 @@ def _not_waiting(state: TaskState, row: dict[str, Any]) -> str:
 
 
 def _predicted(why: Blockers, blockers: list[Blocker], record: Record) -> dict[str, Any] | str:
-    """The forecast as moments; or why nobody can tell."""
+    """The forecast as moments; or why there is none."""
     for blocker in blockers:
         if blocker["kind"] in UNFORESEEN:
             return f"Nobody knows when this ends: {blocker['detail']}"
@@ -81,7 +81,7 @@ def _predicted(why: Blockers, blockers: list[Blocker], record: Record) -> dict[s
 
 
 def predicted_start(task_id: UUID, row: dict[str, Any]) -> dict[str, Any] | None:
-    """When a waiting task starts that has the row of :data:`ROW`, stored or not; ``None`` where nobody can tell."""
+    """When the waiting task of a row of :data:`ROW` starts, stored or not; ``None`` where nobody can tell."""
     why = Blockers(task_id, row, TaskState(row["state"]))
     found = _predicted(why, list(why.found()), records().get(row["cell"], Record()))
     return None if isinstance(found, str) else found

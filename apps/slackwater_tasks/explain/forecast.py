@@ -1,4 +1,4 @@
-"""When a waiting task will likely start: the simulator, run forward from the present state with the live policies.
+"""When a waiting task will likely start: the simulator, run from the present state with the live policies.
 
 Each run draws the run times from what was learnt of them ("Monte Carlo"), so that the interval is as wide as what is known.
 """
@@ -25,13 +25,13 @@ from slackwater_tasks.ledger.round_store import LEARNT_FROM, PgRoundStore
 
 MAX_JOBS = 3_000
 RUNS = 40
-"""Futures that are drawn, at most; fewer where that takes longer than ``BUDGET_S``, but never fewer than ``LEAST``."""
+"""The most futures drawn; fewer when that takes longer than ``BUDGET_S``, but never fewer than ``LEAST``."""
 LEAST = 8
 BUDGET_S = 0.5
 INTERVAL = (0.1, 0.5, 0.9)
 """Earliest, likely and latest are these quantiles of the futures: eight in ten lie between the outer two."""
 SHORTEST_S = 0.01
-"""A run of which nothing is learnt lasts from this to its cap, each order of magnitude as likely as another."""
+"""A run of which nothing is learnt lasts from this to its cap, each order of magnitude equally likely."""
 WIDEST_S = 10.0
 """It is known when it starts if that is at most so much, and three times the likely wait, should all that is unknown run
 to its cap."""
@@ -92,15 +92,15 @@ class Present(Cell):
 
 
 class Spread:
-    """How long such tasks run."""
+    """The distribution of the run times of such tasks."""
 
     def __init__(self, mean_us: float, buckets: dict[int, float]) -> None:
-        """Where no more than the mean is known, from half of it to twice."""
+        """Where only the mean is known: from half of it to twice."""
         self.mean_us = mean_us
         self._known = Quantiles(buckets or {bucket_of(mean_us * 2 ** (n / 10)): 1.0 for n in range(-10, 11)})
 
     def left_us(self, ran_us: float, drawn: float) -> float:
-        """How much longer one runs that has run for ``ran_us``; ``drawn``, from 0 to 1, says which one it is.
+        """How much longer a task runs that has run for ``ran_us``; ``drawn``, from 0 to 1, picks one possibility.
 
         One that has outrun all that was seen runs for up to twice as long again.
         """
@@ -119,7 +119,7 @@ class _Waiting:
     rank: tuple[int, int] = (0, 0)
     arrives_s: float = 0.0
     elapsed_s: float | None = None
-    """Set for what is in flight."""
+    """Set for a task in flight."""
     mutex_key: str | None = None
     priority: int = 0
     parents: Sequence[str] = ()
@@ -127,12 +127,12 @@ class _Waiting:
     kind: WorkKind = WorkKind.PROCESS
     cap_s: float = 3600.0
     spread: Spread | None = None
-    """``None``: nothing is learnt of how long it runs."""
+    """``None``: nothing is learnt of its run time."""
 
 
 def forecast(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, task_id: str, mutex_key: str | None,
              ahead: int, rate: int | None = None) -> tuple[float, float, float] | str:  # fmt: skip
-    """In how many seconds the task starts: the earliest, the likely and the latest; or why nobody can tell.
+    """Seconds until the task starts (earliest, likely, latest), or why nobody can tell.
 
     ``ahead``: how many stand before it in its line. ``rate``: the limit for which it is parked, with those that wait
     for it before it.
@@ -159,7 +159,7 @@ def forecast(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, task_
 
 def _futures(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: list[_Waiting],
              task_id: str) -> list[float | None]:  # fmt: skip
-    """When the task starts in each of the futures that are drawn, the soonest first."""
+    """When the task starts in each of the drawn futures, soonest first."""
     tasks.sort(key=lambda t: (t.elapsed_s is None, t.arrives_s, t.rank, t.task_id))
     limits, rng, until = _limits(store), Random(task_id), time.perf_counter() + BUDGET_S
     found: list[float | None] = []
@@ -193,7 +193,7 @@ def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) ->
 
 
 def _learn(store: PgRoundStore, tasks: dict[str, _Waiting]) -> None:
-    """Tell each task how long such tasks run: its tenant's, else those of all tenants together."""
+    """Give each task its run times: its tenant's, else those of all tenants together."""
     conn = store.db.conn
     keys = {each.task_id: [each.handler] for each in tasks.values() if each.handler}
     scripts = [each.task_id for each in tasks.values() if not each.handler]
@@ -218,7 +218,7 @@ def _learn(store: PgRoundStore, tasks: dict[str, _Waiting]) -> None:
 
 def _run(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: list[_Waiting], task_id: str,
          limits: dict[int, RateLimit], rng: Random | None) -> float | None:  # fmt: skip
-    """The simulated start of the task in one future, in seconds; ``None`` when it does not.
+    """The simulated start of the task in one future, in seconds; ``None`` if it does not start.
 
     Without ``rng`` in the one where what is unknown runs to its cap.
     """
@@ -251,7 +251,7 @@ def _limits(store: PgRoundStore) -> dict[int, RateLimit]:
 
 
 def _order(store: PgRoundStore, task: _Waiting) -> OrderPolicy:
-    """The order of the task's line; first come, first served in the place of time slices, whose turns nobody knows."""
+    """The order of the task's line; first come, first served in place of time slices, whose turns nobody knows."""
     order = store.chosen().order_of(task.tenant_id, task.line_id)
     return order_policy("fifo") if hasattr(order, "quantum_us") else order
 

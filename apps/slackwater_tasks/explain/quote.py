@@ -1,4 +1,4 @@
-"""What a submission would cost, and when it would start: it is made as it is, looked at, and taken back.
+"""What a submission would cost and when it would start: it is made, looked at, and rolled back.
 
 Nothing of it is committed. The tenant's counters are let go before the forecasts begin, so that nobody waits for them.
 """
@@ -29,9 +29,9 @@ from slackwater_tasks.read.tasks import word
 from slackwater_tenants.models import Tenant
 
 MAX_ITEMS: Final = 100
-"""Kinds of tasks that are shown; all are counted."""
+"""How many groups of like tasks are shown; all are counted."""
 FORECASTS_S: Final = 2.0
-"""No forecast is begun after so many seconds: what is left has none."""
+"""No forecast is begun after so many seconds; the remaining groups have none."""
 HOUR_MS: Final = 3_600_000
 GROUPS = """
 SELECT t.handler, coalesce(nullif(t.script_path, ''), t.script_sha256), t.category, r.id, r.slug, r.price_micros_per_hour,
@@ -46,7 +46,7 @@ WHERE l.task_id = ANY(%s) AND t.tenant_id = %s GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Tasks that are alike in all that has a price."""
+    """Tasks that are alike in everything that has a price."""
 
     handler: str
     script: str
@@ -64,7 +64,7 @@ class Group:
     """The learnt run time."""
 
     def prices(self, tenant: Tenant, category: int) -> tuple[int | None, int]:
-        """What they cost in a category: one attempt each of the usual run time, and at most."""
+        """Their cost in a category: one attempt each of the usual run time, and at most."""
         expected = None if self.run_ms is None else self.count * attempt_micros(tenant, self, category, self.run_ms)
         most = self.count * self.attempts * attempt_micros(tenant, self, category, self.cap_ms)
         return None if expected is None else round(expected), round(most)
@@ -82,19 +82,19 @@ def _permille(tenant: Tenant, category: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What was there of a submission before it was taken back."""
+    """What a submission had stored before it was rolled back."""
 
     answer: dict[str, Any]
     groups: list[Group]
     rows: list[dict[str, Any] | None]
-    """Of each group's first task, as an explanation reads it."""
+    """The row of each group's first task, as an explanation reads it."""
     patience: list[tuple[int, int, dict[str, Any]]]
-    """Categories and tolerances (ms) of the first task that the plan allows, with its row then."""
+    """Categories and tolerances (ms) of the first task that the plan allows, each with its row."""
     limits: dict[str, Any]
 
 
 def quote(tenant: Tenant, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The quote of what ``make`` submits, which answers as the API does; raises what it raises, and commits nothing."""
+    """Quote what ``make`` submits: raises what a submission would raise, and commits nothing."""
     with transaction.atomic():
         point = transaction.savepoint()
         seen = _look(tenant, make)
@@ -128,7 +128,7 @@ def _look(tenant: Tenant, make: Callable[[], dict[str, Any]]) -> _Seen:
 
 
 def _ids(tenant: Tenant, answer: dict[str, Any]) -> Sequence[Any]:
-    """The tasks that an answer tells of: its own list, its one task, or those of its workflows."""
+    """The tasks in an answer: its own list, its one task, or those of its workflows."""
     if answer.get("task_ids"):
         return list(answer["task_ids"])
     if answer.get("task_id") or "state" in answer:
@@ -155,7 +155,7 @@ def _left(tenant: Tenant) -> dict[str, Any]:
 
 
 def _variants(tenant: Tenant, group: Group) -> list[tuple[int, int, dict[str, Any]]]:
-    """The first task in other categories, and with other tolerances, as far as its plan lets it be edited so."""
+    """The first task in other categories and with other tolerances, as far as the plan allows them."""
     found = []
     for category in Category:
         usual = int(tenant.plan.delay_tolerance_s.get(word(category), 300) * 1000)

@@ -1,4 +1,4 @@
-"""Graphs of large workflows in Redis: a process that has not met one gets it ready to answer by, in milliseconds.
+"""Graphs of large workflows in Redis: a process that has not met one loads it ready to use, in milliseconds.
 
 They may vanish: whoever misses one reads the edges from the database and leaves the graph here again. Everything is as
 in memory, in arrays, because to read 100,000 edges and arrange them takes ten times as long as to answer.
@@ -30,7 +30,7 @@ ORDER: Final = sys.byteorder[0].encode()
 
 
 def pack(shape: Shape, counts: tuple[int, int]) -> bytes:
-    """The graph as bytes; ``counts``: the workflow's tasks and edges, by which its age is known."""
+    """The graph as bytes; ``counts``: the workflow's tasks and edges, which tell its age."""
     head = HEAD.pack(FORMAT, ORDER, *counts, len(shape.ids), len(shape.parents), shape.learnt)
     whole = (
         shape.parents, shape.parents_at, shape.children, shape.children_at, shape.order, shape.depths,
@@ -75,7 +75,7 @@ def unpack(data: bytes, counts: tuple[int, int]) -> Shape | None:
 
 
 def get(workflow_id: UUID, counts: tuple[int, int]) -> Shape | None:
-    """The graph as it was left here, unless the workflow has grown since. None too without Redis."""
+    """The graph that a process left here, unless the workflow has grown since. None without Redis, too."""
     try:
         data = client().get(keys().graph(str(workflow_id)))
     except redis_client.RedisError as error:
@@ -90,7 +90,7 @@ def get(workflow_id: UUID, counts: tuple[int, int]) -> Shape | None:
 
 
 def has(workflow_id: UUID, counts: tuple[int, int]) -> bool:
-    """Whether the graph lies here as it is now; True too without Redis, where nobody can leave one."""
+    """Whether the graph lies here as it is now; True without Redis, too, where nobody can leave one."""
     try:
         head = client().getrange(keys().graph(str(workflow_id)), 0, HEAD.size - 1)
     except redis_client.RedisError as error:

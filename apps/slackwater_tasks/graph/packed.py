@@ -1,4 +1,4 @@
-"""A graph, packed: what an answer about the graph around a task needs, as numbers in lists."""
+"""A packed graph: what an answer about the graph around a task needs, as numbers in lists."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from scheduler_ext.core.errors import NotFound
 
 @dataclass(slots=True)
 class Shape:
-    """A graph, packed: tasks are numbers in the order of their ids."""
+    """A packed graph: tasks are numbers in the order of their ids."""
 
     ids: list[str]
     weights: list[float]
-    """Expected run time of each in seconds; the mean of the known where it is not known, 1 where none is."""
+    """The expected run time of each in seconds; where unknown, the mean of the known ones, else 1."""
     learnt: bool
     parents: list[int]
     parents_at: list[int]
@@ -27,13 +27,13 @@ class Shape:
     order: list[int] = field(default_factory=list)
     depths: list[int] = field(default_factory=list)
     above: list[float] = field(default_factory=list)
-    """Weight of the heaviest way that ends with a task."""
+    """The weight of the heaviest path that ends with a task."""
     below: list[float] = field(default_factory=list)
-    """Weight of the heaviest way that begins with it."""
+    """The weight of the heaviest path that begins with it."""
 
     @classmethod
     def build(cls, ids: list[str], micros: Sequence[int], parent: Any, child: Any) -> Shape:
-        """From ids in order, learnt run times in microseconds (0: unknown), and the two ends of every edge."""
+        """Pack ids in order, learnt run times in microseconds (0: unknown), and the two ends of every edge."""
         import numpy as np
 
         def packed(of: Any, others: Any) -> tuple[list[int], list[int]]:
@@ -50,7 +50,7 @@ class Shape:
         return shape
 
     def _arrange(self) -> None:
-        """Topological order (Kahn's), depths, and the heaviest ways to and from every task."""
+        """Topological order (Kahn's), depths, and the heaviest paths to and from every task."""
         n = len(self.ids)
         parents, parents_at, children, at, weights = (
             self.parents, self.parents_at, self.children, self.children_at, self.weights,
@@ -81,7 +81,7 @@ class Shape:
 
     @property
     def depth(self) -> int:
-        """Tasks on the longest way through the graph."""
+        """The number of tasks on the longest path."""
         return max(self.depths, default=0)
 
     def place(self, task_id: UUID) -> int:
@@ -92,7 +92,7 @@ class Shape:
         return found
 
     def reach(self, start: int, *, down: bool) -> list[str]:
-        """Ids of all before (or after, ``down``) a task, in topological order."""
+        """The ids of all before (or, ``down``, after) a task, in topological order."""
         targets, at = (self.children, self.children_at) if down else (self.parents, self.parents_at)
         seen = bytearray(len(self.ids))
         stack = [start]
@@ -106,7 +106,7 @@ class Shape:
         return [ids[i] for i in self.order if seen[i]]
 
     def way(self, start: int) -> tuple[list[int], float]:
-        """The heaviest way through a task, and its expected run time: what waits on it delays the end."""
+        """The heaviest path through a task, and its expected run time: a delay on it delays the end."""
         nodes = [start]
         while self.parents_at[nodes[-1]] < self.parents_at[nodes[-1] + 1]:
             i = nodes[-1]

@@ -26,17 +26,17 @@ from slackwater_tenants.scoping import current_tenant_id
 KEPT = 2_000_000
 """Tasks and edges of all graphs this process keeps."""
 FRESH_S = 600.0
-"""How long learnt run times are taken as they were."""
+"""How long learnt run times are kept."""
 MAX_EDGES = 200_000
-"""The most edges the recursive query goes along."""
+"""The most edges the recursive query follows."""
 
 LARGE = 10_000
-"""Edges from which a graph is left in Redis too: a smaller one is read and packed soon enough."""
+"""A graph with at least so many edges is left in Redis too; a smaller one is quickly read and packed."""
 PACKED_FROM = 50_000
-"""Edges from which that is done with the submission, for a twelfth of its time: to read them takes longer than anybody
-who asks should wait. Smaller ones upkeep packs soon enough."""
+"""From so many edges on that is done with the submission, for a twelfth of its time; smaller ones are left to upkeep.
+"""
 RECENT_S = 600.0
-"""How long after a large workflow was submitted upkeep sees to it."""
+"""How long after its submission upkeep packs a large workflow."""
 
 # Ids tell the time of submission, so the recent ones stand at the end of the primary key.
 LARGE_ONES = """
@@ -72,7 +72,7 @@ SELECT parent_id::text, child_id::text FROM (TABLE up UNION TABLE down) e LIMIT 
 
 
 class _Kept:
-    """Graphs this process keeps, the latest used last, bounded by their size."""
+    """The graphs this process keeps, bounded by size, the least recently used going first."""
 
     def __init__(self) -> None:
         self._lock = Lock()
@@ -88,7 +88,7 @@ class _Kept:
             return found[2]
 
     def put(self, workflow_id: UUID, counts: tuple[int, int], shape: Shape) -> None:
-        """Keep a graph; the ones not used for longest go."""
+        """Keep a graph; those not used for longest go."""
         with self._lock:
             self._shapes[workflow_id] = (counts, time.monotonic(), shape)
             self._shapes.move_to_end(workflow_id)
@@ -105,7 +105,7 @@ kept = _Kept()
 
 
 def of_workflow(workflow_id: UUID, cur: Any) -> Shape:
-    """The whole graph of a workflow, read now. Edges that leave it are left out."""
+    """The whole graph of a workflow, read now, without edges that leave it."""
     cur.execute(NODES.format(which="t.workflow_id = %s"), [workflow_id])
     texts, times = cur.fetchone()
     ids = texts.split(",") if texts else []
@@ -133,12 +133,12 @@ def keep_new(tenant_id: int, workflow_id: UUID, tasks: Sequence[Accepted], edges
 
 
 def run_time_key(spec: TaskSpec) -> str:
-    """By what the run times of such tasks are learnt."""
+    """The key of such tasks' learnt run times."""
     return spec.handler or f"script:{(spec.script or spec.script_path)[:64]}"
 
 
 def _elsewhere(workflow_id: UUID, counts: tuple[int, int]) -> Shape:
-    """What another process has left in Redis, else as it is read now, and left there where it is large."""
+    """The graph another process has left in Redis, else as read now, and left there if large."""
     shape = cache.get(workflow_id, counts) if counts[1] >= LARGE else None
     if shape is None:
         with connection.cursor() as cur:
@@ -172,7 +172,7 @@ class GraphUpkeep:
 
 
 def _numbers(ids: list[str], packed: bytes) -> Any:
-    """Pairs of ids, packed, as pairs of places in ``ids``; a pair with an end that is not among them is left out.
+    """Pairs of ids, packed, as pairs of places in ``ids``; a pair with an unknown end is left out.
 
     Looked up by the lower halves of the ids, which are random enough to be unique in any workflow.
     """
@@ -187,7 +187,7 @@ def _numbers(ids: list[str], packed: bytes) -> Any:
 
 
 def _around(task_id: UUID) -> Shape:
-    """The part of the graph that a task can be reached from and can reach, wherever it lies."""
+    """The part of the graph that can reach a task or be reached from it, wherever it lies."""
     import numpy as np
 
     edges = fetch_all(AROUND, {"id": task_id, "most": MAX_EDGES + 1})

@@ -24,7 +24,7 @@ from slackwater_tasks.ledger.connection import fetch_all
 log = logging.getLogger(__name__)
 
 TTL_S = 2.0
-"""How long a process may go by what it has read."""
+"""How long a process may use what it has read."""
 
 CHOICES = """
 (SELECT kind, pool_id, tenant_id, line_id, policy, parameters FROM slackwater_tasks_policychoice
@@ -40,14 +40,14 @@ UNION ALL SELECT tenant_id, id, pool_id FROM slackwater_tasks_line WHERE pool_id
 """
 RUN_TIMES = "SELECT tenant_id, key, mean_us FROM slackwater_tasks_runtime WHERE samples >= %s"
 LEARNT_FROM = 5
-"""Samples from which a run time counts as learnt."""
+"""A run time counts as learnt after this many samples."""
 
 Execute = Callable[[str, Any], Sequence[Sequence[Any]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """A share policy by name and parameters, with the policy itself."""
+    """A share policy: its name, its parameters, and the policy itself."""
 
     name: str
     parameters: Mapping[str, Any]
@@ -56,23 +56,23 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """All that is chosen in one cell."""
+    """Everything chosen in one cell."""
 
     order: OrderPolicy
-    """Where nothing nearer is chosen."""
+    """The order where nothing nearer is chosen."""
     share: Share
     shadow: Share | None = None
     sweeping: bool = False
-    """Ranks of an order that held before may still be met."""
+    """Whether ranks of an earlier order may still be met."""
     pools: Mapping[int, str] = field(default_factory=dict)
     """Path by id."""
     by_tenant: Mapping[int, OrderPolicy] = field(default_factory=dict)
     by_line: Mapping[int, OrderPolicy] = field(default_factory=dict)
     run_times: Mapping[tuple[int, str], int] = field(default_factory=dict)
-    """Learnt, in microseconds by (tenant, handler); read only where an order goes by them."""
+    """Learnt run times, in microseconds by (tenant, handler); read only where an order uses them."""
 
     def fingerprint(self) -> str:
-        """The same for the same orders."""
+        """A key that is equal for equal orders."""
         orders = [
             repr(self.order),
             sorted((tenant, repr(order)) for tenant, order in self.by_tenant.items()),
@@ -192,7 +192,7 @@ _known: dict[str, tuple[float, Chosen]] = {}
 
 
 def current(cell: str) -> Chosen:
-    """What is chosen in a cell, as far as this process knows: at most :data:`TTL_S` old."""
+    """What is chosen in a cell, as this process knows it: at most :data:`TTL_S` old."""
     found = _known.get(cell)
     if found is None or time.monotonic() - found[0] > TTL_S:
         found = _known[cell] = (time.monotonic(), read(fetch_all, conf().scheduler, cell))
@@ -200,5 +200,5 @@ def current(cell: str) -> Chosen:
 
 
 def forget() -> None:
-    """Read anew next time."""
+    """Forget what was read, so that it is read anew next time."""
     _known.clear()

@@ -1,4 +1,4 @@
-"""Statements over Django's connection; and connections of the engine's own, which do not share Django's.
+"""Statements over Django's connection; and connections of the engine's own, apart from Django's.
 
 Celery closes Django's connection around each of its tasks, and the hot path wants prepared statements and autocommit.
 """
@@ -51,7 +51,7 @@ def connect(*, application_name: str = "slackwater", hot: bool = False) -> psyco
 
 
 class _Prepared(psycopg.RawCursor[tuple[Any, ...]]):
-    """Prepares its statements at their first use on a connection: to plan them anew would cost more than to run them."""
+    """A cursor that prepares its statements at first use: planning them anew would cost more than running them."""
 
     def execute(
         self, query: Any, params: Any = None, *, prepare: bool | None = True, binary: bool | None = None
@@ -75,7 +75,7 @@ def prepared_cursor() -> Iterator[psycopg.RawCursor[tuple[Any, ...]]]:
 
 
 class _HotJsonb(Loader):
-    """JSON; the arguments of most tasks are none at all, and to say so takes a tenth of parsing it."""
+    """Parse JSON; most tasks have no arguments, and recognizing that takes a tenth of parsing."""
 
     def load(self, data: Buffer) -> Any:
         if len(data) == 2:
@@ -87,7 +87,7 @@ class _HotJsonb(Loader):
 
 
 class Database:
-    """A connection that is opened when needed, and opened anew after it broke."""
+    """A connection that is opened when needed, and reopened after it broke."""
 
     def __init__(self, name: str, *, hot: bool = False) -> None:
         """``name`` is shown in ``pg_stat_activity``; ``hot`` as in :func:`connect`."""
@@ -134,7 +134,7 @@ class Database:
 
 # -- over Django's own connection, which sees what its transaction has written ---------------------------------------
 class Borrowed:
-    """It in the place of one of the engine's, for what explains and shows."""
+    """Django's connection in place of one of the engine's, for what explains and shows."""
 
     def __init__(self) -> None:
         connection.ensure_connection()

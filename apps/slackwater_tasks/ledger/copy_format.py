@@ -1,4 +1,4 @@
-"""Rows written by INSERT or COPY. What tasks submitted together have in common is put into COPY's text format once."""
+"""Rows written by INSERT or COPY. What tasks submitted together have in common is formatted once."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from django.db.backends.utils import CursorWrapper
 
 T = TypeVar("T")
 COPY_FROM = 8
-"""From this many rows on, COPY is cheaper than INSERT."""
+"""From this many rows on COPY is cheaper than INSERT."""
 _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 NULL = "\\N"
 HOLE = "\x00"
-"""Stands where a value goes; no text of PostgreSQL's has this character."""
+"""The placeholder of a value; no text of PostgreSQL's has this character."""
 
 
 def text(value: Any) -> str:
@@ -39,7 +39,7 @@ def text(value: Any) -> str:
 
 
 def uuid_text(value: UUID) -> str:
-    """A UUID without its dashes, which PostgreSQL reads as well: a quarter of the cost of ``str()``."""
+    """A UUID without dashes, which PostgreSQL reads too: a quarter of the cost of ``str()``."""
     return f"{value.int:032x}"
 
 

@@ -20,7 +20,7 @@ from scheduler_ext.policies.tree import SHORT_MEMORY_S
 from scheduler_ext.round.decayed_usage import PastUse
 
 SAVE_S: Final = 10.0
-"""What was used in at most so many seconds before a dispatcher is killed may be forgotten."""
+"""The use of at most so many seconds before a dispatcher is killed may be forgotten."""
 
 LOAD = """
 SELECT name, amount, extract(epoch FROM clock_timestamp() - at)::float8 FROM slackwater_tasks_pastuse WHERE cell = %s
@@ -35,17 +35,17 @@ FORGET = "DELETE FROM slackwater_tasks_pastuse WHERE cell = %(cell)s AND NOT nam
 
 
 class LivePast:
-    """One dispatcher's; whoever explains reads what the leading one has written down."""
+    """The past use of one dispatcher; whoever explains reads what the leading one has written."""
 
     def __init__(self, cell: str) -> None:
         self.cell = cell
         self.use: PastUse | None = None
-        """``None`` until it is read: at the first round of a leadership."""
+        """``None`` until it is read, in the first round of a leadership."""
         self._saved = float("-inf")
         self._saves = False
 
     def count(self, conn: Any, snapshot: Snapshot, policy: SharePolicy) -> Snapshot:
-        """The snapshot with past use, after what was held since the round before has been added."""
+        """The snapshot with past use, to which what was held since the previous round is added."""
         memory_s = int(getattr(policy, "memory_s", 0))
         use = self.use
         if use is None or use.memory_s != (memory_s or SHORT_MEMORY_S):
@@ -61,14 +61,14 @@ class LivePast:
         return replace(snapshot, past_use=use.amounts())
 
     def seen(self, conn: Any, snapshot: Snapshot, policy: SharePolicy) -> Snapshot:
-        """The snapshot with past use as it was last written down; changes nothing."""
+        """The snapshot with past use as it was last written; changes nothing."""
         memory_s = int(getattr(policy, "memory_s", 0))
         return replace(snapshot, past_use=self._begin(conn, snapshot.now, memory_s).amounts())
 
     def claimed(
         self, snapshot: Snapshot | None, decisions: Iterable[Decision], milli: Callable[[Decision], int]
     ) -> None:
-        """What was claimed is held from now on. ``milli``: the thousandths of a slot that a task takes."""
+        """Count the claims as held from now on. ``milli``: the thousandths of a slot that a task takes."""
         if self.use is None or snapshot is None:
             return
         taken: dict[tuple[int, WorkKind], tuple[int, int]] = {}
@@ -96,7 +96,7 @@ class LivePast:
             conn.execute(FORGET, params)
 
     def _begin(self, conn: Any, now: float, memory_s: int) -> PastUse:
-        """What was written down; nothing where that is not done."""
+        """What was written; nothing where past use is not kept."""
         rows = conn.execute(LOAD, (self.cell,)).fetchall() if memory_s else ()
         written = {name: amount * exp(-max(0.0, age) / memory_s) for name, amount, age in rows}
         return PastUse(now, memory_s or SHORT_MEMORY_S, written)

@@ -1,4 +1,4 @@
-"""When what runs is expected to end: read only by rounds that keep a node for a task that waits (EASY backfill)."""
+"""When running tasks are expected to end: read only by rounds that keep a node for a waiting task (EASY backfill)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scheduler_ext.core.sql import named
 from scheduler_ext.core.types import PER_CHILD, LineView, RunEnd, TaskView, Vector, WorkKind
 
 MAX_RUNNING = 20_000
-"""Running tasks looked at; what is beyond counts as unknown, and waits ten times as long for its node."""
+"""How many running tasks are looked at; the others count as unknown, and wait ten times as long for a node."""
 # A script's run times are learnt by what it is, and by the pattern of its name ("script:" comes after "name:").
 OF_SCRIPT = r"""
 LEFT JOIN LATERAL (
@@ -48,7 +48,7 @@ def remaining_s(ran_s: float | None, expected_s: float | None, cap_s: float) -> 
 def running(conn: Any, now: float, vectors: Mapping[int, Vector],
             learnt_of: Callable[[int, int, int | None, bool], tuple[WorkKind, int | None]],
             ) -> dict[int, tuple[RunEnd, ...]]:  # fmt: skip
-    """The ends of what holds a slot of its own, by node.
+    """The ends of tasks that hold a whole slot, by node.
 
     ``vectors``: by line. ``learnt_of``: of tenant, kind, handler and whether it runs by itself, the kind of slot that it
     holds, and its run time.
@@ -68,7 +68,7 @@ def running(conn: Any, now: float, vectors: Mapping[int, Vector],
 
 
 def with_longest(conn: Any, lines: Sequence[LineView]) -> tuple[LineView, ...]:
-    """The lines with how long those tasks may run of which nothing is learnt, scripts as long as such scripts do."""
+    """The lines with the run times of tasks of which nothing is learnt; scripts take those of such scripts."""
     unknown = [task.task_id for line in lines for task in line.heads if task.expected_us is None]
     if not unknown:
         return tuple(lines)

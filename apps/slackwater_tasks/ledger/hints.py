@@ -1,4 +1,4 @@
-"""Hints in Redis: they wake whoever waits, and nothing is lost when they are."""
+"""Hints in Redis: they wake whoever waits, and losing one loses no work."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def tell_node(node_id: int) -> None:
 
 
 def tell_changes(changes: Sequence[Change | tuple[Any, ...]]) -> None:
-    """Add changes of state to the feed, or what else live streams are to be told of a task."""
+    """Add changes of state, or other news of a task for live streams, to the feed."""
     if not changes:
         return
     try:

@@ -1,4 +1,4 @@
-"""What waits beside its line: tasks whose rate is used up, whose handler is paused, and that no node can run."""
+"""What waits beside its line: tasks whose rate is used up, whose handler is paused, or that no node can run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from slackwater_tasks.ledger.snapshot_rows import Flight, node_view
 BATCH = 1000
 RESUMED = "its handler was resumed"
 GONE_LEASES = 3
-"""A node that left or was lost less than this many leases ago still counts: it may just be starting anew."""
+"""A node that went away less than this many leases ago still counts: it may just be restarting."""
 
 JUST_GONE = """
 SELECT id, name, capacity, slots, handlers, labels FROM slackwater_resources_node
@@ -24,7 +24,7 @@ WHERE cell = %s AND NOT (state = 'active' AND lease_expires_at > clock_timestamp
 
 PASSES = 5
 MAX_HEADS = 4096
-"""Tasks of a line that are looked at in one pass."""
+"""How many tasks of a line are looked at in one pass."""
 
 
 def nominate(conn: Any, heads: int, paused: Collection[int]) -> list[Any]:
@@ -45,14 +45,14 @@ def nominate(conn: Any, heads: int, paused: Collection[int]) -> list[Any]:
 
 
 def resume(conn: Any) -> int:
-    """Let the first of those go on whose handler has just been resumed; the rest is upkeep's."""
+    """Release the first tasks whose handler has just been resumed; upkeep releases the rest."""
     rows = conn.execute(sql.parking.RESUMED, {"most": BATCH}).fetchall()
     return transitions.unpark_these(conn, [row[0] for row in rows], actor="dispatcher", reason=RESUMED)
 
 
 def park_hopeless(conn: Any, conf: SchedulerConf, nodes: Sequence[NodeView], lines: Sequence[LineView],
                   task_ids: Sequence[str]) -> int:  # fmt: skip
-    """Park those of the tasks that no node of ``nodes`` fits, nor one that has just gone; tell their clients."""
+    """Park the tasks that fit no node of ``nodes``, nor one that has just gone; tell their clients."""
     wanted = set(task_ids)
     gone = conn.execute(JUST_GONE, (conf.cell, conf.node_lease_s * GONE_LEASES)).fetchall()
     ledger = Ledger([*nodes, *(node_view(row, Flight()) for row in gone)])

@@ -20,7 +20,7 @@ from slackwater_tasks.ledger.active_policies import Chosen
 from slackwater_tasks.ledger.rows import first_level, rank_input
 
 MAX_STEPS: Final = 64
-"""Generations that are gone up."""
+"""How many generations are followed upwards."""
 MAX_TASKS: Final = 10_000
 PARENTS: Final = named("""
 SELECT DISTINCT d.parent_id FROM slackwater_tasks_dependency d WHERE d.child_id = ANY(%s) AND d.outcome = :edge.PENDING
@@ -28,7 +28,7 @@ LIMIT %s
 """)
 PLACE: Final = """l.task_id, l.tenant_id, l.line_id, l.rank_group, l.rank, l.priority, l.tolerance_ms, t.cap_ms, t.handler,
        t.submitted_at, greatest(t.submitted_at, t.start_at), l.path_us, l.work_us"""
-"""What a place is made of, of a live task l and its wide row t."""
+"""What a place is made of, for a live task l and its wide row t."""
 PRESSED: Final = named(f"""
 SELECT {PLACE}, l.state, l.fence, i.tier_id, i.require_labels, i.prefer_labels, i.category, t.category, t.priority, r.level,
     (SELECT max(c.priority) FROM slackwater_tasks_dependency d JOIN slackwater_tasks_livetask c ON c.task_id = d.child_id
@@ -50,7 +50,7 @@ RAISED: Final = "what needs it is urgent, or has another priority"
 
 
 def place(chosen: Chosen, row: Any, line: int, priority: int, level: int) -> tuple[int, int]:
-    """The place under the order chosen now of a task whose row begins with ``PLACE``."""
+    """The place under the present order of a task whose row begins with ``PLACE``."""
     tenant, (tolerance_ms, cap_ms, handler, arrived, start, path_us, work_us) = row[1], row[6:13]
     run_time = chosen.run_times.get((tenant, handler))
     weight = Weight(path_us, work_us) if path_us is not None else None
@@ -85,7 +85,7 @@ def press(cur: Any, chosen: Chosen, ids: Iterable[UUID], *, itself: bool = False
 
 
 def _moved(chosen: Chosen, row: Any) -> tuple[Any, ...] | None:
-    """Of a row of ``PRESSED`` its new line, place, priority and event; ``None`` where nothing changes."""
+    """The new line, place, priority and event for a row of ``PRESSED``; ``None`` where nothing changes."""
     task, tenant, line, before = row[0], row[1], row[2], row[5]
     state, fence, tier, require, prefer, category, own_category, own, level, pressing, urgent = row[13:]
     priority = max(own, pressing if pressing is not None else own)

@@ -15,14 +15,14 @@ from slackwater_tasks.ledger.active_policies import Chosen
 from slackwater_tasks.ledger.round_store import HEADS_PER_LINE, PgRoundStore
 
 MAX_TURNS = 1_000
-"""The longest running ones are looked at; more than a few are never asked at once."""
+"""How many tasks are looked at, the longest running first; more than a few are never asked at once."""
 
 
 class PgTurnStore(TurnStore):
     """:class:`scheduler_ext.preemption.controller.TurnStore` on PostgreSQL, over the dispatcher's own connection."""
 
     def __init__(self, rounds: PgRoundStore) -> None:
-        """``rounds`` is the same dispatcher's."""
+        """``rounds``: the same dispatcher's round store."""
         self.rounds = rounds
         self._chosen: Chosen | None = None
         self._slicing = False
@@ -54,7 +54,7 @@ class PgTurnStore(TurnStore):
         )  # fmt: skip
 
     def _line(self, line_id: int) -> LineView | None:
-        """A line of the cell without its tasks; ``None`` while it is not known yet."""
+        """A line of the cell without its tasks; ``None`` while it is unknown."""
         info = self.rounds.reference.lines.get(line_id)
         if info is None or info.cell != self.rounds.conf.cell:
             return None

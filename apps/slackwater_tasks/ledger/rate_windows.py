@@ -1,4 +1,4 @@
-"""Execution rates as the dispatcher keeps them: at most so many starts in any time frame, exact over all nodes."""
+"""Execution rates in the dispatcher: a maximum of starts in any time frame, exact over all nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scheduler_ext.core.types import Decision, LineView, TaskView
 from slackwater_tasks.ledger import sql, transitions
 
 MARGIN_S = 0.2
-"""How long after the ledger's start the code of a task that still runs has begun, at the latest."""
+"""The code of a running task has begun at most this long after the ledger's start."""
 MAX_UNPARKED = 1024
 
 
@@ -27,7 +27,7 @@ class Limit:
 
 
 class RateBook:
-    """The limits, and what is left of each. Where there are none it costs nothing."""
+    """The limits, and what is left of each. Without any it costs nothing."""
 
     def __init__(self) -> None:
         self.limits: dict[int, Limit] = {}
@@ -57,7 +57,7 @@ class RateBook:
         self._keys = {key: tuple(ids) for key, ids in keys.items()}
 
     def of(self, tenant_id: int, handler_id: int | None, key: str | None) -> tuple[int, ...]:
-        """The limits a task's start counts against."""
+        """The limits that a task's start counts against."""
         found = self._tenants.get(tenant_id, ())
         if handler_id is not None:
             found += tuple(
@@ -67,7 +67,7 @@ class RateBook:
 
     # -- a round --------------------------------------------------------------------------------------------------
     def count(self, conn: Any) -> dict[int, int]:
-        """See what has started, and how many starts each limit allows now."""
+        """Read what has started, and how many starts each limit allows now."""
         self.due_s = None
         if not self.limits:
             self.left = {}
@@ -87,12 +87,12 @@ class RateBook:
         return self.left
 
     def peek(self, conn: Any) -> dict[int, int]:
-        """How many starts each limit allows now, as far as it is written; changes nothing."""
+        """How many starts each limit allows by what is written; changes nothing."""
         used = {row[0]: row[1] for row in conn.execute(sql.rates.PEEK).fetchall()} if self.limits else {}
         return {i: max(0, limit.starts - used.get(i, 0)) for i, limit in self.limits.items()}
 
     def unpark(self, conn: Any) -> None:
-        """Let parked tasks go on, as many as could start beyond those that are ready already."""
+        """Release parked tasks, as many as could start beyond those that are ready already."""
         free = {i: min(n, MAX_UNPARKED) - self._ready.get(i, 0) for i, n in self.left.items()}
         free = {i: n for i, n in free.items() if n > 0}
         if free:
@@ -152,7 +152,7 @@ class RateBook:
                     self._ready[limit] = self._ready.get(limit, 0) + 1
 
     def park(self, conn: Any, task_ids: Sequence[str]) -> int:
-        """Park tasks whose rate is used up, each for the limit that has the least left."""
+        """Park tasks whose rate is used up, each for the limit that has least left."""
         whys = {}
         for task_id in task_ids:
             rates = [i for i in self._nominated.get(task_id, ()) if i in self.limits]

@@ -27,7 +27,7 @@ from slackwater_tasks.spec import parse_fields
 T = TypeVar("T")
 TIER_TTL_S = 2.0
 MOST_LABELLED = 256
-"""Lines with labels that one tenant may have: each is read with every look at the ledger."""
+"""The most lines with labels of one tenant: each is read with every look at the ledger."""
 # Whoever uses the labels again needs no new line.
 LABELLED = """
 SELECT count(*) FROM slackwater_tasks_line WHERE tenant_id = %s AND NOT (require_labels = '{}' AND prefer_labels = '{}')
@@ -48,7 +48,7 @@ class TierInfo:
 
 
 class _Aged(Generic[T]):
-    """Something that is read anew when it is older than so many seconds."""
+    """Something that is read anew once it is older than so many seconds."""
 
     def __init__(self, keep_s: float, read: Callable[[], T]) -> None:
         self.keep_s = keep_s
@@ -62,7 +62,7 @@ class _Aged(Generic[T]):
         return self._found
 
     def forget(self) -> None:
-        """Read it anew next time."""
+        """Forget the value, so that it is read anew."""
         self._read_at = float("-inf")
 
 
@@ -97,7 +97,7 @@ _tiers: dict[int, tuple[float, dict[str, TierInfo]]] = {}
 
 
 def forget() -> None:
-    """Look up everything anew."""
+    """Forget everything."""
     for known in (_lines, _handlers, _arguments, _tiers):
         known.clear()
     for aged in (_late_listeners, resumable_handlers, _defaults, _serving, _clock):
@@ -105,17 +105,17 @@ def forget() -> None:
 
 
 def on_late_mark(tenant_id: int, on_late: int) -> int:
-    """``on_late`` as the live row has it: marked where the tenant wants to be told that a latest start has passed."""
+    """``on_late`` for the live row: marked if the tenant wants to be told of a passed latest start."""
     return LateMark.TELL if on_late == OnLate.RUN_FIRST and tenant_id in _late_listeners() else on_late
 
 
 def serving(line_id: int) -> int:
-    """The cycle a line serves under round robin, a second old at the most: who joins an earlier one is served first."""
+    """The cycle a line serves under round robin, at most a second old: who joins an earlier one is served first."""
     return _serving().get(line_id, 0)
 
 
 def now() -> datetime:
-    """The database's time, by this process's clock and its measured distance from the database's."""
+    """The database's time, from this process's clock and its measured distance to the database's."""
     return datetime.fromtimestamp(_clock() + time.monotonic(), UTC)
 
 
@@ -147,7 +147,7 @@ def forget_tiers(tenant_id: int) -> None:
 
 
 def line_id(tenant_id: int, category: int, tier_id: int, labels: Labels | None = None) -> int:
-    """The line of a tenant, category, tier and what is asked of labels, made on first use.
+    """The line of a tenant, category, tier and labels, made on first use.
 
     Made on a statement of its own: two submitters that need it at once both find it.
     """
@@ -172,7 +172,7 @@ def _remember(store: dict[Any, int], key: Any, value: int) -> None:
 
 
 def handler_id(name: str) -> int | None:
-    """The id of a handler; ``None`` when no worker has exported that name, and this process does not declare it."""
+    """The id of a handler; ``None`` when no worker has exported that name and this process does not declare it."""
     found = _handlers.get(name)
     if found is None:
         found = Handler.objects.filter(name=name).values_list("pk", flat=True).first()
@@ -198,7 +198,7 @@ def handler_id(name: str) -> int | None:
 
 
 def arguments(name: str, *, anew: bool = False) -> Arguments | None:
-    """The check of a handler's arguments, compiled once; ``None`` where its workers published none.
+    """The compiled check of a handler's arguments; ``None`` if its workers published none.
 
     ``anew``: as it is now. Without it, it may be that of five seconds ago.
     """
@@ -210,7 +210,9 @@ def arguments(name: str, *, anew: bool = False) -> Arguments | None:
 
 
 def handler_defaults(name: str) -> dict[str, Any]:
-    """What a handler declares of its tasks, by names of ``TaskSpec``; this process's own word goes before the stored."""
+    """The defaults a handler declares for its tasks, by names of ``TaskSpec``; this process's own declaration comes
+    first.
+    """
     export = handlers.find(name)
     if export is not None:
         return parse_fields(export.defaults) if export.defaults else {}

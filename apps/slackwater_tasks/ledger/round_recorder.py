@@ -1,4 +1,4 @@
-"""What is kept of live rounds: an account of them, and where asked for records to decide again and a shadow's account."""
+"""What is kept of live rounds: an account of them, and on request records to decide again and a shadow's account."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ log = logging.getLogger(__name__)
 
 FLUSH_S = 2.0
 MAX_RECORDED = 256 << 20
-"""The most bytes that recorded rounds take; the oldest go first."""
+"""The most bytes of recorded rounds; the oldest go first."""
 RECORDED_S = 86_400.0
-"""Recorded rounds older than this go."""
+"""Recorded rounds older than this are deleted."""
 TELL_S = 1.0
 """How often the account of the rounds is written, while it changes."""
 TELL = "UPDATE slackwater_tasks_leader SET rounds = %s WHERE cell = %s AND holder = %s"
@@ -41,10 +41,10 @@ COLUMNS = ("started", "waited_s", "sooner", "sooner_s", "later", "later_s")
 
 
 class RoundWatcher:
-    """Shown every round by the dispatcher after its claims."""
+    """Gets every round of the dispatcher after its claims."""
 
     def __init__(self, conf: SchedulerConf, store: PgRoundStore) -> None:
-        """Policies are those that ``store`` says are chosen."""
+        """The policies are those that ``store`` says are chosen."""
         self.conf = conf
         self.store = store
         self.recorder = Recorder(conf.record_folder) if conf.record_folder else None
@@ -54,7 +54,7 @@ class RoundWatcher:
         self._tally, self._written, self._told = Tally(conf), float("-inf"), ""
 
     def __call__(self, snapshot: Snapshot, plan: Plan, won: Sequence[Decision]) -> None:
-        """Count the round, record it and let the shadow decide it."""
+        """Count the round, record it, and let the shadow decide it."""
         self._count(snapshot, plan, won)
         chosen = self.store.chosen()
         if self.recorder is not None and (plan.decisions or plan.left):
@@ -73,7 +73,7 @@ class RoundWatcher:
             self._flush(self.store.db)
 
     def _count(self, snapshot: Snapshot, plan: Plan, won: Sequence[Decision]) -> None:
-        """Count the round, and write the account where it has changed: an idle cell writes nothing."""
+        """Count the round, and write the account if it has changed: an idle cell writes nothing."""
         self._tally.count(snapshot, plan, won)
         if (now := time.monotonic()) - self._written < TELL_S:
             return
@@ -96,7 +96,7 @@ class RoundWatcher:
 
 
 class Recorder:
-    """Rounds in files of a folder, one a line; together never larger than asked for, the oldest going first."""
+    """Rounds in files of a folder, one a line; together within a size limit, the oldest going first."""
 
     FILES = 8
 
@@ -109,7 +109,7 @@ class Recorder:
         self._failed = False
 
     def write(self, line: bytes) -> None:
-        """Append one round. A folder that cannot be written is told once, and keeps no round from being decided."""
+        """Append one round. A folder that cannot be written is logged once, and stops no round."""
         try:
             if self._path is None or self._size + len(line) > self.most // self.FILES:
                 self._turn()

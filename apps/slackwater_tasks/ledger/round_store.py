@@ -54,22 +54,22 @@ from slackwater_tasks.ledger.snapshot_rows import (
 )
 
 REFRESH_S = 1.0
-"""Plans, lines, handlers and learnt run times are read anew this often: a change takes effect with the next round."""
+"""Seconds between two readings of plans, lines, handlers and learnt run times; a change holds with the next round."""
 LEARN_S = 0.05
-"""Run times are looked for this often while some of what was looked at has none: until then such tasks run alone."""
+"""Seconds between two searches for missing run times: until found, such tasks run alone."""
 LEARNT_FROM = 5
-"""Samples from which a run time counts as learnt."""
+"""A run time counts as learnt after this many samples."""
 HEADS_PER_LINE = 8
-"""How many tasks of a line a round looks at, at least; more while few lines are active."""
+"""The least number of tasks of a line that a round looks at; more while few lines are active."""
 MAX_NOMINATED = 4096
 """The most tasks one round looks at."""
 FEW = 64
-"""Tasks a round looks at, at least, beside the heads of each line; more while they all find room."""
+"""The least number of tasks a round looks at beside the heads of each line; more while they all find room."""
 
 
 @dataclass(frozen=True, slots=True)
 class LineInfo:
-    """What stays the same of a line."""
+    """The part of a line that stays the same."""
 
     tenant_id: int
     category: Category
@@ -92,19 +92,19 @@ class Reference:
     plans: dict[int, str] = field(default_factory=dict)
     """The name of each tenant's plan."""
     paused: frozenset[int] = frozenset()
-    """Handlers that are."""
+    """The handlers that exist."""
     handlers: dict[int, tuple[str, WorkKind, bool]] = field(default_factory=dict)
     run_times: dict[tuple[int, str], Learnt] = field(default_factory=dict)
     common_times: dict[str, Learnt] = field(default_factory=dict)
-    """What a handler takes for all tenants together: stands in where a tenant's own is not learnt yet."""
+    """What a handler takes over all tenants together: used until a tenant's own is learnt."""
     unknown: set[str] = field(default_factory=set)
-    """Handlers without either that a round has met."""
+    """Handlers without any learnt run time that a round has met."""
     learnt_at: float = float("-inf")
     chosen: Chosen | None = None
 
 
 def _milli(decision: Decision) -> int:
-    """Thousandths of a slot that a claim takes."""
+    """The thousandths of a slot that a claim takes."""
     return MILLI if decision.exclusive else share_milli(decision.expected_us)
 
 
@@ -234,7 +234,7 @@ class PgRoundStore(RoundStore):
         ), self.share())  # fmt: skip
 
     def _looks(self, room: int) -> bool:
-        """Whether to nominate: while there is room, and else now and then, for what no node could ever run."""
+        """Whether to nominate: while there is room, and otherwise now and then, for tasks that no node could ever run."""
         now = time.monotonic()
         if room or now - self._looked >= REFRESH_S:
             self._looked = now
@@ -284,7 +284,7 @@ class PgRoundStore(RoundStore):
         ref.unknown.clear()
 
     def _learn(self) -> None:
-        """What has been learnt meanwhile of handlers that nothing was known of."""
+        """Read the run times learnt meanwhile of handlers about which nothing was known."""
         ref = self.reference
         rows = self.db.conn.execute(sql.snapshot.RUN_TIMES_OF, (LEARNT_FROM, list(ref.unknown))).fetchall()
         own, common = learnt(rows)
@@ -349,7 +349,7 @@ class PgRoundStore(RoundStore):
     def learnt_of(
         self, tenant_id: int, kind: int, handler_id: int | None, by_itself: bool
     ) -> tuple[WorkKind, int | None]:
-        """The slot that a task holds, and its expected run time in microseconds, where its tenant's is learnt."""
+        """The slot a task holds, and its expected run time in microseconds if its tenant's is learnt."""
         work = self.kind_of(kind, handler_id, by_itself=by_itself)
         known = None if work is WorkKind.SCRIPT else self.reference.handlers.get(handler_id or 0)
         found = self.reference.run_times.get((tenant_id, known[0])) if known else None
@@ -367,7 +367,7 @@ class PgRoundStore(RoundStore):
         return self._line_views(by_line)
 
     def _by_line(self, rows: Sequence[Any]) -> dict[int, list[Any]]:
-        """Rows of ``NOMINATE`` by line; what is new of lines and handlers is read anew."""
+        """Rows of ``NOMINATE`` by line; unknown lines and handlers are looked up."""
         by_line: dict[int, list[Any]] = {}
         for row in rows:
             by_line.setdefault(row[1], []).append(row)
@@ -432,7 +432,7 @@ class PgRoundStore(RoundStore):
         )  # fmt: skip
 
     def look(self, *, decided: int, more: bool) -> bool:
-        """Nominate more or fewer tasks next time: what is looked at in vain is most of what a round costs."""
+        """Adapt how many tasks are nominated next time: looking at tasks in vain is most of a round's cost."""
         if not more:
             self._want = max(FEW, 2 * decided, self._want // 4)
             return False

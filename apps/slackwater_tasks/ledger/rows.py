@@ -42,22 +42,22 @@ class Accepted:
     pending: int = 0
     has_children: bool = False
     checkpoints: bool = False
-    """It, or its handler, declares checkpoints: it never shares a batch."""
+    """Whether it, or its handler, declares checkpoints: it then never shares a batch."""
     weight: Weight | None = None
-    """What its graph says of its order; ``None`` for one by itself."""
+    """What its graph says of its order; ``None`` for a task without a graph."""
     pressed: bool = False
-    """What needs it is urgent, or it is itself."""
+    """Whether it, or a task that needs it, is urgent."""
     inherited: int = 0
-    """The highest priority of those that need it."""
+    """The highest priority among the tasks that need it."""
 
     @property
     def priority(self) -> int:
-        """Its own, or that of the most pressing task that needs it."""
+        """Its own priority, or that of the most pressing task that needs it."""
         return max(self.spec.priority, self.inherited)
 
 
 class _Resolved(NamedTuple):
-    """The columns of the wide row that are no field of the specification, or one that admission has resolved."""
+    """The columns of the wide row that are no field of the specification, or that admission has resolved."""
 
     id: UUID
     tenant_id: int
@@ -112,7 +112,7 @@ def task_row(tenant_id: int, workflow_id: UUID | None, task: Accepted, at: datet
 
 
 def start_of(spec: TaskSpec, at: datetime) -> datetime | None:
-    """The moment before which it is not to start, of a task that is submitted ``at`` a time."""
+    """The moment before which it is not to start, if it is submitted ``at`` a time."""
     return spec.start_at if spec.start_in_ms is None else at + timedelta(milliseconds=spec.start_in_ms)
 
 
@@ -122,7 +122,7 @@ def expiry_of(spec: TaskSpec, at: datetime) -> datetime | None:
 
 
 class LiveRow(NamedTuple):
-    """The narrow row as a task begins with it; its other columns are empty."""
+    """The narrow row of a task when it begins; its other columns are empty."""
 
     task_id: UUID
     tenant_id: int
@@ -158,7 +158,7 @@ class LiveRow(NamedTuple):
 
 GRAPH_COLUMNS = LiveRow._fields
 LIVE_COLUMNS = GRAPH_COLUMNS[:-2]
-"""Those that a task of no graph has anything in."""
+"""The columns of which a task without a graph uses any."""
 
 
 def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, chosen: Chosen) -> LiveRow:
@@ -212,7 +212,7 @@ def rank_of(tenant_id: int, task: Accepted, arrived: datetime, chosen: Chosen) -
 
 def rank_input(arrived: datetime, start: datetime, tolerance_ms: int, cap_ms: int, priority: int, level: int,
                run_time_us: int | None, weight: Weight | None = None) -> RankInput:  # fmt: skip
-    """What an order goes by; ``start``: the moment from which the task's delay counts."""
+    """What an order policy may look at; ``start``: the moment from which the task's delay counts."""
     return RankInput(
         arrived_us=microseconds(arrived), latest_start_us=microseconds(start) + tolerance_ms * 1000,
         expected_us=run_time_us, cap_us=cap_ms * 1000, priority=priority, level=level,
@@ -221,14 +221,16 @@ def rank_input(arrived: datetime, start: datetime, tolerance_ms: int, cap_ms: in
 
 
 def first_level(order: Any, line_id: int, serving: int | None = None) -> int:
-    """The level a newcomer to a line begins at: its cycle (``serving``) where the order has such, else 0."""
+    """The level at which a newcomer to a line begins: the cycle being served (``serving``), if the order has cycles,
+    else 0.
+    """
     if not hasattr(order, "level_of"):
         return 0
     return reference_cache.serving(line_id) if serving is None else serving
 
 
 def microseconds(moment: datetime) -> int:
-    """Since the Unix epoch."""
+    """Seconds since the Unix epoch."""
     return math.floor(moment.timestamp() * 1_000_000)
 
 
@@ -247,5 +249,5 @@ def _timing(task: Accepted, at: datetime) -> tuple[TaskState, datetime | None, d
 
 
 def scoped_mutex(tenant_id: int, key: str) -> str | None:
-    """A mutex key under its tenant: keys of two tenants never meet."""
+    """A mutex key under its tenant, so that keys of two tenants never meet."""
     return f"{tenant_id}:{key}" if key else None

@@ -1,4 +1,4 @@
-"""From rows of the ledger to the frozen values a round decides on."""
+"""Turns rows of the ledger into the frozen values a round decides on."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Learnt(NamedTuple):
 
     mean_us: int
     long_us: int
-    """What nine in ten runs do not exceed."""
+    """The run time that nine in ten runs do not exceed."""
 
 
 def learnt(
@@ -61,7 +61,7 @@ def learnt(
 
 
 def read_row(row: tuple[Any, ...]) -> tuple[Any, ...]:
-    """A row of ``NODES`` whose JSON came as text, as it does over Django's own connection."""
+    """A row of ``NODES`` whose JSON came as text, as over Django's own connection."""
     return tuple(json.loads(v) if isinstance(v, str) and n == 3 else v for n, v in enumerate(row))
 
 
@@ -90,7 +90,7 @@ def pool_view(members: dict[int, tuple[Slots, Vector]]) -> PoolView:
 
 
 def node_view(row: tuple[Any, ...], flight: Flight, ends: tuple[RunEnd, ...] = ()) -> NodeView:
-    """A node with what is in flight on it, and when that is expected to end, where it was asked for."""
+    """A node with what is in flight on it, and the expected ends of that, if they were asked for."""
     node_id, name, capacity, slots, handlers, labels = row
     return NodeView(
         node_id=node_id, name=name, capacity=tuple(capacity),
@@ -102,7 +102,7 @@ def node_view(row: tuple[Any, ...], flight: Flight, ends: tuple[RunEnd, ...] = (
 
 
 def room_of(node: NodeView) -> int:
-    """How many tasks the node could take at the most."""
+    """The most tasks the node could take."""
     room = sum(
         max(0, node.slots.get(k, 0) - node.exclusive_count.get(k, 0)) for k in node.slots if k is not WorkKind.PROCESS
     )

@@ -40,21 +40,21 @@ def array(values: Iterable[Any]) -> str:
 Claim = tuple[str, int]
 """Task id and fence."""
 MAX_LET_BY = 64
-"""Tasks noted that another was asked to make room for."""
+"""Tasks for which another was asked to make room."""
 
 
 Counted = dict[int, tuple[int, float]]
-"""By tenant, as its counters stand now: unfinished tasks, and the seconds until its rate's bucket is full again."""
+"""By tenant, its counters as they stand now: unfinished tasks, and seconds until its rate's bucket is full again."""
 
 
 def count_if_allowed(cur: Any, counts: Sequence[sql.store.Count]) -> Counted:
-    """Raise the counters of the tenants that their plans allow it; returns those. A prepared cursor's."""
+    """Raise the counters of the tenants whose plans allow it; returns those. Takes a prepared cursor."""
     return _count(cur, counts, sql.store.count_statement(len(counts)), [])
 
 
 def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence[Sequence[Any]],
                      narrow: Sequence[Sequence[Any]]) -> Counted:  # fmt: skip
-    """Count and write a few tasks in one statement; returns the counters that allowed it. A prepared cursor's."""
+    """Count and write a few tasks in one statement; returns the counters that allowed it. Takes a prepared cursor."""
     columns: tuple[str, ...] = GRAPH_COLUMNS
     if not any(row[-1] is not None for row in narrow):  # of no graph: what they have nothing in need not be told
         columns, narrow = LIVE_COLUMNS, [row[: len(LIVE_COLUMNS)] for row in narrow]
@@ -76,7 +76,7 @@ def store(cur: Any, wide: Iterable[str], narrow: Iterable[str]) -> None:
 
 
 def revive_if_final(cur: Any, ids: Sequence[UUID]) -> dict[UUID, int]:
-    """Empty the ends of final tasks, so that they can be live again; returns the attempts that each has used."""
+    """Reset the ends of final tasks, so that they can be live again; returns the attempts that each has used."""
     cur.execute(sql.store.REVIVE, (list(ids),))
     return dict(cur.fetchall())
 
@@ -156,7 +156,7 @@ def is_plain(finished: Finished) -> bool:
 def succeed_if_running(
     cur: Any, node_id: int, ended: Sequence[Finished], *, told: bool = True
 ) -> list[tuple[Any, ...]]:
-    """The same as :func:`finish_if_running` for plain successes of one worker, at half the cost."""
+    """As :func:`finish_if_running`, for plain successes of one worker, at half the cost."""
     some = any(f.result is not None for f in ended)
     results = [f.result for f in ended] if some else array(["NULL"] * len(ended))
     return list(
@@ -187,7 +187,7 @@ def _columns(ended: Sequence[Finished]) -> dict[str, list[Any]]:
 
 
 def _reason(finished: Finished, state: TaskState) -> str:
-    """Why a task ended, where it did not succeed: the outcome and the last line of its error, in 200 characters."""
+    """Why a task ended without success: the outcome and the last line of its error, in 200 characters."""
     if state is TaskState.SUCCEEDED:
         return ""
     word = finished.outcome.name.lower().replace("_", " ")
@@ -363,7 +363,7 @@ def park(cur: Any, ids: Sequence[str]) -> int:
 
 
 def unpark(cur: Any, keys: Sequence[str]) -> int:
-    """Let the first parked tasks of these mutex keys go on, as many as the key has room for."""
+    """Release the first parked tasks of these mutex keys, as many as each key has room for."""
     return int(cur.execute(sql.parking.UNPARK, (list(keys), list(keys))).rowcount) if keys else 0
 
 
@@ -376,12 +376,12 @@ def park_for(cur: Any, whys: Mapping[str, int], *, actor: str, reason: str) -> i
 
 
 def park_impossible(cur: Any, ids: Sequence[str], reason: str) -> int:
-    """Park ready tasks that no node can run, note since when, and tell who listens."""
+    """Park ready tasks that no node can run, note since when, and tell listeners."""
     return int(cur.execute(sql.parking.PARK_IMPOSSIBLE, {"ids": list(ids), "reason": reason}).rowcount)
 
 
 def unpark_limited(cur: Any, counts: Mapping[int, int]) -> int:
-    """Let the first parked tasks of each line go on: limit -> how many."""
+    """Release the first parked tasks of each line: limit -> how many."""
     params = {
         "limits": list(counts), "counts": list(counts.values()), "actor": "dispatcher",
         "reason": "its execution rate allows it",
@@ -390,7 +390,7 @@ def unpark_limited(cur: Any, counts: Mapping[int, int]) -> int:
 
 
 def unpark_these(cur: Any, ids: Sequence[str], *, actor: str, reason: str) -> int:
-    """Let tasks go on that were parked for a rate, a paused handler, or because no node could run them."""
+    """Release tasks that were parked for a rate, a paused handler, or because no node could run them."""
     if not ids:
         return 0
     return int(cur.execute(sql.parking.UNPARK_THESE, {"ids": list(ids), "actor": actor, "reason": reason}).rowcount)

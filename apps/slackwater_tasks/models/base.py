@@ -1,4 +1,4 @@
-"""What the tables share: ids, choices, whose a row is."""
+"""What the tables share: ids, choices, and the owner of a row."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OnLate(models.IntegerChoices):
 
 
 class MutexScope(models.IntegerChoices):
-    """Which work a mutex key excludes: what stands outside its scope runs as if it had no key."""
+    """Which work a mutex key excludes: a task outside the key's scope runs as if it had no key."""
 
     BOTH = 1, "both"
     DEPENDENT = 2, "dependent work: tasks that need others"

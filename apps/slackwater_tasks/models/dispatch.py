@@ -1,4 +1,4 @@
-"""What the dispatcher goes by beside the tasks: lines, run times, leaders, pauses."""
+"""What the dispatcher uses beside the tasks: lines, run times, leaders, pauses."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Line(TenantOwned):
 
 
 class RunTime(models.Model):
-    """What is known of how long a handler (or script) of a tenant runs."""
+    """What is known of the run times of a tenant's handler (or script)."""
 
     pk = models.CompositePrimaryKey("tenant", "key")
     tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="+", db_index=False)

@@ -23,13 +23,13 @@ from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES, SLOT_KIND
 
 K = TypeVar("K")
 Counted = dict[str, Fraction]
-"""By kind of slot."""
+"""Numbers by kind of slot."""
 Key = tuple[str, int, str, bool]
 """Cell, tier, the labels it requires, and whether no node has them."""
 MAX_COUNTED: Final = 10_000
-"""Ready tasks counted of each line."""
+"""How many ready tasks are counted of each line."""
 MOST_SETS: Final = 50
-"""Sets of labels that figures are told of: tenants choose their words."""
+"""How many sets of labels are reported: tenants choose the words."""
 
 WORKERS = named("""
 SELECT n.name, n.labels, EXISTS (
@@ -96,17 +96,17 @@ class Demand:
     demand: float
     """What its work in flight and its ready work would take at once."""
     wanted: float
-    """What the demand asks for at the target ratio."""
+    """The slots that meet the demand at the target ratio."""
 
     @property
     def ratio(self) -> float | None:
-        """Slots for each slot of demand; ``None`` while nothing is asked for."""
+        """Slots for each slot of demand; ``None`` while there is no demand."""
         return self.slots / self.demand if self.demand else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """Of one tier in one cell."""
+    """The work of one tier in one cell."""
 
     cell: str
     tier: str
@@ -122,9 +122,9 @@ class Wanted:
     waiting_slots: float
     """Slots in which the ready work begins within ``scale_within_s``."""
     per_worker: int
-    """Handlers' tasks of the tier that a worker like the cell's newest runs at once; 1 where none was ever there."""
+    """How many handlers' tasks of the tier a worker like the cell's newest runs at once; 1 without any worker yet."""
     shares: Mapping[str, Fraction]
-    """Workers, as fractions: for its slots of each kind, and for its resources."""
+    """Workers needed, as fractions: for its slots of each kind, and for its resources."""
 
     @property
     def workers(self) -> int:
@@ -200,7 +200,7 @@ def _slots(asked: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], 
 
 
 def wanted() -> list[Wanted]:
-    """Every shared tier and every tier with work, in each cell. Costs what is in flight and the active lines."""
+    """Every shared tier and every tier with work, in each cell."""
     settings = conf().scheduler
     held: dict[Key, Counted] = {}
     for cell, kind, tier, labels, milli in fetch_all(IN_FLIGHT):
@@ -219,7 +219,7 @@ def wanted() -> list[Wanted]:
 
 
 def _typical(keys: Iterable[Key]) -> dict[tuple[str, str], tuple[list[int], dict[str, int]]]:
-    """By cell and labels what a worker offers: the newest that has them, or else the newest of the cell."""
+    """What a worker offers, by cell and labels: the newest that has them, else the newest of the cell."""
     rows = [
         (cell, with_names(labels), capacity, json.loads(slots)) for cell, labels, capacity, slots in fetch_all(TYPICAL)
     ]
@@ -239,7 +239,9 @@ def by_cell(found: Iterable[Wanted]) -> dict[str, int]:
 
 
 def by_tier(found: Iterable[Wanted]) -> dict[tuple[str, str], int]:
-    """Whole workers for each cell and shared tier; tenants' own tiers together as ``own``, for names are theirs."""
+    """Whole workers for each cell and shared tier; tenants' own tiers count together as ``own``: their names are
+    private.
+    """
     return _whole(((one.cell, "own" if one.own else one.tier), one.shares) for one in found if not one.lacking)
 
 

@@ -41,7 +41,7 @@ def dead_letter_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
 
 
 def dead_letter(task_id: UUID) -> dict[str, Any]:
-    """One dead letter; ``NotFound`` when the tenant in context has no such one."""
+    """One dead letter; ``NotFound`` if the tenant in context has no such one."""
     found = dead_letter_rows(DeadLetter.objects.filter(pk=task_id))
     if not found:
         raise NotFound(f"There is no dead letter {task_id}.")
@@ -54,7 +54,7 @@ def script_summary(found: Script) -> dict[str, Any]:
 
 
 def script(sha256: str) -> dict[str, Any]:
-    """A stored script of the tenant in context with its content; ``NotFound`` when there is none such."""
+    """A stored script of the tenant in context with its content; ``NotFound`` without one."""
     found = Script.objects.filter(sha256=sha256).first()
     if found is None:
         raise NotFound(f"There is no script {sha256[:64]}.")

@@ -1,4 +1,4 @@
-"""The handlers a tenant may call: what they take, what they are, how long they usually run for it."""
+"""The handlers a tenant may call: their arguments, their kind, and how long they usually run for it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from slackwater_tenants.services import is_granted
 
 
 def handlers(tenant: Tenant, name: str | None = None) -> list[dict[str, Any]]:
-    """Those that the tenant's plan grants, by name; with ``name`` that one alone."""
+    """The handlers that the tenant's plan grants, by name; with ``name`` that one alone."""
     patterns = tuple(tenant.plan.handlers)
     wanted = Handler.objects.filter(name=name) if name is not None else Handler.objects.order_by("name")
     granted = [row for row in wanted if is_granted(patterns, row.name)]
@@ -49,7 +49,7 @@ def handlers(tenant: Tenant, name: str | None = None) -> list[dict[str, Any]]:
 
 
 def _run_times(learnt: RunTime | None) -> dict[str, Any]:
-    """How long it runs: the mean, and what half and nine in ten of its runs do not exceed."""
+    """Its run times: the mean, the median and the 90th percentile."""
     buckets = {int(bucket): count for bucket, count in learnt.buckets.items()} if learnt else {}
     quantiles = Quantiles(buckets) if buckets else None
     return {
@@ -61,7 +61,7 @@ def _run_times(learnt: RunTime | None) -> dict[str, Any]:
 
 
 def handler(tenant: Tenant, name: str) -> dict[str, Any]:
-    """One of them; ``NotFound`` where there is none, or the plan does not grant it."""
+    """One of them; ``NotFound`` if there is none, or the plan does not grant it."""
     found = handlers(tenant, name)
     if not found:
         raise NotFound(f"There is no handler {name[:200]} that your plan grants.")

@@ -28,7 +28,7 @@ def _entry(at: datetime, before: TaskState | None, after: TaskState, reason: str
 
 
 def _submission(task: dict[str, Any], events: list[dict[str, Any]], parents: bool) -> list[dict[str, Any]]:
-    """How it began, unless an event tells it."""
+    """How it began, unless an event says so."""
     if any(event["from_state"] is None for event in events):
         return []
     start_at = _first_start_at(task, events)
@@ -41,7 +41,7 @@ def _submission(task: dict[str, Any], events: list[dict[str, Any]], parents: boo
 
 
 def _first_start_at(task: dict[str, Any], events: list[dict[str, Any]]) -> datetime | None:
-    """The start time it was submitted with: an edit tells what was there before."""
+    """The start time it was submitted with: an edit records the earlier value."""
     for event in events:
         if "start_at" in (event["detail"] or {}):
             before = event["detail"]["start_at"][0]
@@ -51,7 +51,7 @@ def _first_start_at(task: dict[str, Any], events: list[dict[str, Any]]) -> datet
 
 
 def _claimed(row: dict[str, Any], number: int) -> list[dict[str, Any]]:
-    """The two changes that an attempt's beginning stands for."""
+    """The two changes that the begin of an attempt stands for."""
     where = {"node": row["node__name"], "attempt": number}
     found = []
     if row["queued_at"] is not None:
@@ -62,7 +62,7 @@ def _claimed(row: dict[str, Any], number: int) -> list[dict[str, Any]]:
 
 
 def _ended(row: dict[str, Any], after: TaskState) -> dict[str, Any]:
-    """The change an attempt's end stands for."""
+    """The change that the end of an attempt stands for."""
     reason = word(Outcome(row["outcome"])).replace("_", " ")
     lines = (row["error"] or "").strip().splitlines()
     if lines:
@@ -74,7 +74,7 @@ def _ended(row: dict[str, Any], after: TaskState) -> dict[str, Any]:
 def _state_after(
     row: dict[str, Any], following: dict[str, Any] | None, task: dict[str, Any], events: list[dict[str, Any]]
 ) -> TaskState:
-    """Where an attempt left its task: at its end, or waiting for another attempt.
+    """The state in which an attempt left its task: final, or waiting for another attempt.
 
     A task that ended and was run again has an event that says from which end.
     """

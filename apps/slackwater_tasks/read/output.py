@@ -19,14 +19,14 @@ from slackwater_tenants.scoping import current_tenant_id
 STREAMS: Final = ("stdout", "stderr", "log", "platform")
 LEVELS: Final = ("debug", "info", "warning", "error", "critical")
 ROWS: Final = 50
-"""Rows read at once; one holds some tens of kilobytes where many lines were written at once."""
+"""Rows read at once; a row can hold some tens of kilobytes."""
 PLACE: Final = re.compile(r"(\d{1,9})\.(-1|\d{1,9})(?:\.(\d{1,9}))?")
 WINDOW_TASKS: Final = 20_000
-"""Tasks that one search looks through; the answer says where the next goes on."""
+"""How many tasks one search looks through; the answer says where the next one continues."""
 
 
 class Place(NamedTuple):
-    """Where a line or a chunk stands: what follows it is read from there on."""
+    """The place of a line or chunk: reading continues behind it."""
 
     fence: int = 0
     number: int = -1
@@ -34,7 +34,7 @@ class Place(NamedTuple):
 
     @classmethod
     def read(cls, text: str, field: str) -> Place:
-        """A place as it was told; ``InvalidInput`` for anything else."""
+        """Parse a place given to a client before; ``InvalidInput`` for anything else."""
         found = PLACE.fullmatch(text)
         if found is None or not text.isascii():
             raise InvalidInput("is not a place of ours", field=field)
@@ -50,7 +50,7 @@ class Place(NamedTuple):
 
 START: Final = Place()
 WHOLE: Final = 999_999_999
-"""The line of a place after all lines of its row."""
+"""The number of the line within its row."""
 COLUMNS = "g.task_id, g.fence, g.attempt, g.number, g.stream, g.text, g.marks::text, g.truncated"
 LINES = f"""
 SELECT {COLUMNS} FROM slackwater_tasks_attemptlog g
@@ -137,7 +137,7 @@ def _split(stream: str, text: str, marks: Any, *, cut: bool) -> Iterator[tuple[d
 
 def lines(task_id: UUID, *, after: Place = START, limit: int = 1_000, stream: str = "", level: str = "",
           fence: int | None = None, text: str = "") -> list[dict[str, Any]]:  # fmt: skip
-    """What a task printed and logged, in the order in which it did; ``level`` is the least that is wanted."""
+    """What a task printed and logged, in order; ``level`` is the least level wanted."""
     least, wanted = LEVELS.index(level) if level else 0, text.lower()
     begin = after if fence is None or fence < after.fence else max(after, Place(fence))
     found = (
@@ -160,7 +160,7 @@ def _chunk(row: tuple[Any, ...]) -> dict[str, Any]:
 
 
 class Tail(NamedTuple):
-    """A task that somebody follows, and where its follower stands."""
+    """A task that somebody follows, and the follower's place."""
 
     task_id: UUID
     place: Place
@@ -168,15 +168,15 @@ class Tail(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What a look showed a follower."""
+    """What one look found for a follower."""
 
     items: list[dict[str, Any]]
     place: Place
-    """Where it stands now."""
+    """The follower's new place."""
     more: bool = False
-    """There is more than was read."""
+    """Whether there is more than was read."""
     ended: bool = False
-    """Its task has ended, and all of it was read."""
+    """Whether its task has ended and all of it was read."""
 
 
 def tails(followed: Sequence[Tail]) -> list[Followed]:
@@ -211,7 +211,7 @@ def _followed(tail: Tail, rows: list[tuple[Any, ...]], *, over: bool) -> Followe
 
 def search(text: str, *, workflow_id: UUID | None = None, handler: str = "", before: UUID | None = None,
            limit: int = 100) -> tuple[list[dict[str, Any]], UUID | None]:  # fmt: skip
-    """Lines with ``text`` of the tasks of a workflow or a handler, the newest task first; and where to go on.
+    """Lines with ``text`` of the tasks of a workflow or a handler, newest task first; and where to continue.
 
     A bounded number of tasks is looked through: there may be more although few lines were found.
     """

@@ -107,7 +107,7 @@ SELECT line_id, state, count(*)::int FROM slackwater_tasks_livetask WHERE phase 
 
 
 def find_lines(tenant_id: int, category: str, tier: str) -> QuerySet[Line]:
-    """The tenant's line of that category and tier, by their names: one for each set of labels its tasks ask for.
+    """The tenant's lines of that category and tier, by name: one for each set of labels its tasks ask for.
 
     ``NotFound`` when it has none.
     """
@@ -119,7 +119,7 @@ def find_lines(tenant_id: int, category: str, tier: str) -> QuerySet[Line]:
 
 
 def queue(tenant: Tenant, category: str, tier: str) -> dict[str, Any]:
-    """One line of the tenant's; ``NotFound`` when it has none of that category and tier."""
+    """One line of the tenant's; ``NotFound`` if it has none of that category and tier."""
     find_lines(tenant.pk, category, tier)
     return next(row for row in queues(tenant) if (row["category"], row["tier"]) == (category, tier))
 
@@ -145,7 +145,7 @@ def queues(tenant: Tenant) -> list[dict[str, Any]]:
 
 
 def _rate(tenant: Tenant, counter: TenantCounter | None) -> dict[str, Any]:
-    """How many submissions the rate would accept at once now, and when it accepts the next and all of them."""
+    """How many submissions the rate accepts at once now, and when it accepts the next one and all of them."""
     plan, now = tenant.plan, timezone.now()
     arrival = counter.theoretical_arrival if counter is not None else None
     if plan.tasks_per_hour == 0:

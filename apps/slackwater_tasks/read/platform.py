@@ -42,7 +42,7 @@ UNION ALL SELECT tenant_id FROM slackwater_tasks_workflow WHERE id = %(id)s LIMI
 def running(
     tenant_id: int | None = None, *, node_id: int | None = None, cell: str | None = None, limit: int = 20
 ) -> list[dict[str, Any]]:
-    """What runs, the longest first."""
+    """Running tasks, the longest running first."""
     return fetch_dicts(RUNNING, {"tenant": tenant_id, "node": node_id, "cell": cell, "limit": limit})
 
 
@@ -62,6 +62,6 @@ def _with_share(row: dict[str, Any], held: Any) -> dict[str, Any]:
 
 
 def owner_of(wanted: UUID) -> int | None:
-    """Whose task or workflow this is."""
+    """The tenant of this task or workflow."""
     found: int | None = fetch_value(OWNER, {"id": wanted})
     return found

@@ -16,7 +16,7 @@ from slackwater_tasks.ledger.connection import Borrowed, fetch_all
 from slackwater_tasks.ledger.round_store import PgRoundStore
 
 MAX_TENANTS: Final = 100
-"""Tenants of a cell that are told of: those that hold most, or are owed most."""
+"""How many tenants of a cell are reported: those that hold most, or are owed most."""
 CELLS: Final = """
 SELECT cell FROM slackwater_tenants_tenant UNION
 SELECT cell FROM slackwater_resources_node WHERE state IN ('starting', 'active', 'draining') ORDER BY 1
@@ -27,7 +27,7 @@ SELECT cell, rounds::text FROM slackwater_tasks_leader WHERE rounds IS NOT NULL 
 
 
 def standings() -> dict[str, tuple[str, Standing]]:
-    """Of each cell the name of its share policy, and how it stands under it."""
+    """The name of each cell's share policy, and how the cell stands under it."""
     found = {}
     borrowed: Any = Borrowed()
     for (cell,) in fetch_all(CELLS):
@@ -55,5 +55,5 @@ def shares() -> list[dict[str, Any]]:
 
 
 def rounds() -> list[dict[str, Any]]:
-    """Of each cell that is led the account of its rounds, as the leader last wrote it, with its reasons in words."""
+    """For each cell with a leader, the account of its rounds as last written, with reasons in words."""
     return [{"cell": cell, **json.loads(text), "says": WHY} for cell, text in fetch_all(ROUNDS)]

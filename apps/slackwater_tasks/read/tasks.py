@@ -22,7 +22,7 @@ from slackwater_tasks.spec import COLUMNS, FIELDS
 from slackwater_tenants.scoping import current_tenant_id
 
 READ_AS = {"tier_id": "tier__slug"}
-"""Columns of a declared field whose value stands under another name in a row that is read."""
+"""Columns of declared fields whose value has another name in a row that is read."""
 LISTED_FIELDS = {name: field for name, field in FIELDS.items() if field.shown == LISTED}
 DETAIL_FIELDS = {name: field for name, field in FIELDS.items() if field.shown == DETAIL and field.column}
 SUMMARY = [
@@ -44,7 +44,7 @@ def declared(row: dict[str, Any], fields: Mapping[str, Field]) -> dict[str, Any]
 
 
 def state_of(row: dict[str, Any]) -> TaskState:
-    """The one state of a row: the live row's while there is one, the task's own after."""
+    """The state of a row: the live row's if there is one, else the task's own."""
     live = row["live__state"]
     return TaskState(live if live is not None else row["state"])
 
@@ -93,7 +93,7 @@ def _detail(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _saved(found: dict[str, Any] | None) -> dict[str, Any] | None:
-    """The newest checkpoint: what the task would go on from."""
+    """The newest checkpoint, from which the task would resume."""
     return found and {**found, "saved_at": datetime.fromisoformat(found["saved_at"])}
 
 
@@ -140,7 +140,7 @@ JSON_COLUMNS = [
 
 
 def task(task_id: UUID) -> dict[str, Any]:
-    """One task with all that is known of it; ``NotFound`` when the tenant in context has no such task."""
+    """One task with all that is known of it; ``NotFound`` if the tenant in context has no such task."""
     row = fetch_named(TASK, [task_id, current_tenant_id()])
     if row is None:
         raise NotFound(f"There is no task {task_id}.")
@@ -157,7 +157,7 @@ FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_livetask l ON l.task_id 
 
 
 def status(task_id: UUID) -> dict[str, Any]:
-    """Where one task stands, and no more; ``NotFound`` when the tenant in context has no such task."""
+    """The state of one task and no more; ``NotFound`` if the tenant in context has no such task."""
     row = fetch_named(STATUS, [task_id, current_tenant_id()])
     if row is None:
         raise NotFound(f"There is no task {task_id}.")
@@ -166,13 +166,13 @@ def status(task_id: UUID) -> dict[str, Any]:
 
 
 def require_task(task_id: UUID) -> None:
-    """``NotFound`` when the tenant in context has no such task."""
+    """Raise ``NotFound`` if the tenant in context has no such task."""
     if not Task.objects.filter(pk=task_id).exists():
         raise NotFound(f"There is no task {task_id}.")
 
 
 def in_states(rows: QuerySet[Any], states: Iterable[TaskState]) -> QuerySet[Any]:
-    """Narrow tasks to these states, wherever each stands."""
+    """Narrow tasks to these states, wherever each is stored."""
     wanted = set(states)
     live, final = [int(s) for s in wanted & LIVE_STATES], [int(s) for s in wanted & FINAL]
     match = Q(pk__in=[])
@@ -188,7 +188,7 @@ def summaries(rows: QuerySet[Any]) -> list[dict[str, Any]]:
 
 
 def finished_ids(task_ids: Sequence[UUID]) -> list[UUID]:
-    """Which of these tasks, of any tenant, are final: one query for all who wait.
+    """Which of these tasks, of any tenant, are final: one query for everybody who waits.
 
     Unscoped because the waiting of many tenants is looked up at once; each of them was checked when it began to wait.
     """
@@ -197,7 +197,7 @@ def finished_ids(task_ids: Sequence[UUID]) -> list[UUID]:
 
 
 def states(task_ids: Sequence[str]) -> dict[str, int]:
-    """How these tasks, of any tenant, stand: for who was told of changes and does not believe it."""
+    """The states of these tasks, of any tenant: to verify what the feed says."""
     found: dict[str, int] = {}
     for model, key in ((Task, "id"), (LiveTask, "task_id")):  # a live row's word is the later one
         rows = model.objects.unscoped().filter(pk__in=task_ids, state__isnull=False)

@@ -1,4 +1,4 @@
-"""How a workflow ran, told from its attempts: order kept, time taken against what was possible, delay of starts."""
+"""How a workflow ran, from its attempts: order kept, makespan against its bound, start delays."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ SHOWN_VIOLATIONS = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRun:
-    """One task as its row and its attempts tell it."""
+    """One task as its row and its attempts describe it."""
 
     id: UUID
     name: str
     state: TaskState
     may_start_at: datetime
-    """Its submission, or its start time where that is later."""
+    """When it was submitted, or its start time if that is later."""
     started_at: datetime | None
     """When its first attempt began."""
     ended_at: datetime | None
-    """When its first success ended; where there is none, when the task became final."""
+    """When its first success ended; without one, when the task became final."""
     work_s: float
-    """What it had to do: the seconds it was told to take, else the run time measured."""
+    """Its work in seconds: what it was told to take, else the measured run time."""
     is_script: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkflowReport:
-    """The figures of a run. Seconds; ``None`` where there is nothing to tell yet."""
+    """The figures of a run. Seconds; ``None`` where there is nothing to report yet."""
 
     id: UUID
     name: str
@@ -91,7 +91,7 @@ def report(workflow_id: UUID, *, slots: int | None = None) -> WorkflowReport:
 
 def measure(workflow_id: UUID, name: str, tasks: Sequence[TaskRun], edges: Sequence[tuple[UUID, UUID]], *,
             submitted_at: datetime, slots: int) -> WorkflowReport:  # fmt: skip
-    """The figures, from runs and (parent, child) edges between them. Pure."""
+    """The figures, from runs and (parent, child) edges. Pure."""
     index = {task.id: n for n, task in enumerate(tasks)}
     parents: list[list[int]] = [[] for _ in tasks]
     for parent, child in edges:
@@ -219,6 +219,6 @@ def _edges(workflow_id: UUID) -> list[tuple[UUID, UUID]]:
 
 
 def _slots(tasks: Sequence[TaskRun], began: datetime, ended: datetime | None) -> int:
-    """How many of these tasks could run at once on the nodes that lived meanwhile."""
+    """How many of these tasks could run at once on the nodes that were alive meanwhile."""
     handlers, scripts = any(not task.is_script for task in tasks), any(task.is_script for task in tasks)
     return int(fetch_value(SLOTS, [int(handlers), int(scripts), current_tenant_id(), ended, began]))

@@ -1,4 +1,4 @@
-"""The read side of workflows: how each stands, by the states of its tasks."""
+"""The read side of workflows: the state of each, by its tasks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHOWN = ("id", "name", "task_count", "edge_count", "submitted_at", "tags")
 
 
 class Standing:
-    """How a workflow stands, by its tasks."""
+    """The state of a workflow, by its tasks."""
 
     def __init__(self) -> None:
         self.counts: dict[TaskState, int] = {}
@@ -67,7 +67,7 @@ def _summary(row: Workflow, standing: Standing | None) -> dict[str, Any]:
 
 
 def find(workflow_id: UUID) -> Workflow:
-    """The workflow; ``NotFound`` when the tenant in context has none such."""
+    """The workflow; ``NotFound`` if the tenant in context has no such one."""
     found: Workflow | None = Workflow.objects.filter(pk=workflow_id).first()
     if found is None:
         raise NotFound(f"There is no workflow {workflow_id}.")
@@ -75,14 +75,14 @@ def find(workflow_id: UUID) -> Workflow:
 
 
 def workflow(workflow_id: UUID) -> dict[str, Any]:
-    """A workflow with its tasks counted by state; ``NotFound`` when the tenant in context has none such."""
+    """A workflow with its tasks counted by state; ``NotFound`` if the tenant in context has no such one."""
     row = find(workflow_id)
     standing = _standing([workflow_id])[workflow_id]
     return {**_summary(row, standing), "counts": {word(state): standing.counts.get(state, 0) for state in TaskState}}
 
 
 def workflow_rows(rows: QuerySet[Any]) -> list[dict[str, Any]]:
-    """Workflows as lists show them; the tasks are counted of those alone that are not known to have ended."""
+    """Workflows as lists show them; tasks are counted only for those not known to have ended."""
     page = list(rows)
     standing = _standing([row.pk for row in page if row.status is None])
     return [_summary(row, standing.get(row.pk)) for row in page]
@@ -121,5 +121,5 @@ def in_statuses(rows: QuerySet[Any], labels: Collection[str]) -> QuerySet[Any]:
 
 
 def ended_ids(ids: Sequence[UUID]) -> list[UUID]:
-    """Which of these tasks and workflows, of any tenant, have ended: for all who wait, each of whom was checked."""
+    """Which of these tasks and workflows, of any tenant, have ended: for all who wait, each checked before."""
     return [*finished_ids(ids), *(row[0] for row in fetch_all(ENDED, [list(ids)]))]

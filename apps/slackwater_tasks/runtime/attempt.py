@@ -11,7 +11,7 @@ _own = threading.local()
 
 
 def own_connection() -> Database:
-    """The connection of this thread alone: no transaction of anybody else's may hold a claim back."""
+    """This thread's own connection: no other transaction may hold a claim back."""
     if not hasattr(_own, "db"):
         _own.db = Database("slackwater effects")
     found: Database = _own.db
@@ -19,10 +19,10 @@ def own_connection() -> Database:
 
 
 class Attempt:
-    """One running attempt; what it saves stands, whatever becomes of a transaction of its own."""
+    """One running attempt; what it saves stands, whatever becomes of the handler's own transactions."""
 
     def __init__(self, task: Started, db: Database | None = None) -> None:
-        """``db`` is a connection nobody else uses meanwhile: this thread's own unless it is given."""
+        """``db``: a connection nobody else uses meanwhile; this thread's own by default."""
         self.task = task
         self._db = db
 

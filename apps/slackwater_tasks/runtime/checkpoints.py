@@ -66,7 +66,7 @@ def declare(cur: Any, tenant_id: int, tasks: Sequence[tuple[UUID, int]]) -> None
 
 
 def run_again(cur: Any, ids: Sequence[UUID], *, anew: Sequence[UUID]) -> None:
-    """Tasks are live again after their end: their turns are counted anew.
+    """Reset the turns of tasks that are live again. ``anew``: those that start from nothing; others resume.
 
     ``anew``: those that start from nothing; the others go on from what they saved.
     """
@@ -76,5 +76,5 @@ def run_again(cur: Any, ids: Sequence[UUID], *, anew: Sequence[UUID]) -> None:
 
 
 def forget_ended(db: Database, limit: int) -> int:
-    """Delete checkpoints of tasks that have ended and are no dead letters; returns how many went."""
+    """Delete checkpoints of tasks that have ended and are no dead letters; returns how many."""
     return int(db.conn.execute(sql.checkpoints.DELETE_ENDED, (limit,)).rowcount)

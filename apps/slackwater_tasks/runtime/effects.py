@@ -55,7 +55,7 @@ class PgEffects(Attempt):
 
     @contextmanager
     def effect_inside(self, key: str) -> Iterator[Effect]:
-        """A transaction on Django's connection; the key commits, or is rolled back, with what the body wrote."""
+        """A transaction on Django's connection, with which the key commits or is rolled back."""
         if not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()
         with transaction.atomic():
@@ -81,7 +81,7 @@ class PgEffects(Attempt):
             raise
 
     def _existing(self, row: Any) -> Any:
-        """The result of a key that is there already."""
+        """The result of a key that exists already."""
         if row is None:
             raise self._replaced()
         if row[0] == EffectState.CLAIMED:

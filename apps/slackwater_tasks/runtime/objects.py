@@ -1,4 +1,5 @@
-"""Where large content lies: in the row that names it, or as an object of a folder or bucket (setting ``ARTIFACTS_URL``).
+"""Where large content lies: in the row that names it, or as an object in a folder or bucket (setting
+``ARTIFACTS_URL``).
 
 An object is written once, before the transaction that names it, under a name that no other ever has; so what a row names is
 whole. Objects lie below the folder of what owns them (a task, an upload). When that goes, its folder is noted in the same
@@ -19,11 +20,11 @@ from slackwater_conf import conf
 from slackwater_tasks.ledger.connection import Database
 
 PIECE: Final = 1_048_576
-"""Bytes that are read at once."""
+"""Bytes read at once."""
 
 
 class Content(NamedTuple):
-    """Content as its row has it: here, or as the object of this name."""
+    """Content as its row holds it: inline, or as the object of this name."""
 
     here: bytes | None
     key: str
@@ -31,7 +32,7 @@ class Content(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _store(url: str, process: int) -> Any:
-    """The folder or bucket; one for each process, because its threads do not survive a fork."""
+    """The folder or bucket; one per process, because its threads do not survive a fork."""
     try:
         from obstore.store import from_url
     except ImportError:
@@ -44,7 +45,7 @@ def _store(url: str, process: int) -> Any:
 
 
 def _ask(call: str, *args: Any, **options: Any) -> Any:
-    """Call the store; ``Unavailable`` where it does not answer as it should."""
+    """Call the store; ``Unavailable`` if it does not answer properly."""
     import obstore
     from obstore.exceptions import BaseError
 
@@ -56,7 +57,7 @@ def _ask(call: str, *args: Any, **options: Any) -> Any:
 
 
 def keep(folder: str, content: bytes) -> Content:
-    """Keep ``content``, which belongs to what owns ``folder``; a row must name it, in a transaction that begins after."""
+    """Keep ``content`` in ``folder``; a row must name it, in a transaction that begins afterwards."""
     if not conf().artifacts_url:
         return Content(content, "")
     key = f"{folder}{uuid4().hex}"
@@ -66,7 +67,7 @@ def keep(folder: str, content: bytes) -> Content:
 
 
 def _sync(key: str) -> None:
-    """On a file system: what was written outlasts a power cut, as what the database confirms does."""
+    """Make a written file durable: it outlasts a power cut, as what the database confirms does."""
     url = conf().artifacts_url
     if url.startswith("file:"):
         path = Path(url.removeprefix("file://"), key)
@@ -111,7 +112,7 @@ GONE = """
 INSERT INTO slackwater_tasks_emptiedfolder (path) SELECT DISTINCT a.tenant_id || '/tasks/' || a.task_id || '/'
 FROM slackwater_tasks_artifact a WHERE a.task_id = ANY(%s) AND a.key <> '' ON CONFLICT DO NOTHING
 """
-"""Note the folders of tasks that are deleted, in the same transaction, before their rows go."""
+"""Note the folders of tasks about to be deleted, in the same transaction, before their rows go."""
 NOTE = "INSERT INTO slackwater_tasks_emptiedfolder (path) VALUES (%s) ON CONFLICT DO NOTHING"
 # Who wrote there when its owner went has failed long before.
 OLD = """
@@ -123,7 +124,7 @@ BATCH: Final = 100
 
 
 def empty(db: Database) -> int:
-    """Delete the objects of what is gone; returns how many folders were emptied. Safe to repeat."""
+    """Delete the objects of deleted owners; returns how many folders were emptied. Safe to repeat."""
     if not conf().artifacts_url:
         return 0
     rows = db.conn.execute(OLD, (BATCH,)).fetchall()

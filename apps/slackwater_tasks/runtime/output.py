@@ -46,7 +46,7 @@ _limits: dict[int, tuple[float, int, int]] = {}
 
 
 def _limits_of(conn: Any, tenant_id: int) -> tuple[int, int]:
-    """Bytes of lines and of chunks that an attempt of this tenant may leave."""
+    """The bytes of lines and of chunks that an attempt of this tenant may leave."""
     now = time.monotonic()
     known = _limits.get(tenant_id)
     if known is None or known[0] < now:
@@ -58,7 +58,7 @@ def _limits_of(conn: Any, tenant_id: int) -> tuple[int, int]:
 
 
 def most_written(conn: Any, task: Started) -> int:
-    """How many bytes of lines an attempt may write; what those before it wrote beyond as much is deleted."""
+    """How many bytes of lines an attempt may write; older attempts' lines beyond as much are deleted."""
     most, _ = _limits_of(conn, task.tenant_id)
     if task.fence > 1:
         conn.execute(FORGET_LINES, (task.task_id, task.fence, most))
@@ -66,7 +66,7 @@ def most_written(conn: Any, task: Started) -> int:
 
 
 def store_lines(conn: Any, written: Sequence[Written]) -> None:
-    """Add rows of lines; a row that is there already stays."""
+    """Add rows of lines; a row that exists already stays."""
     tasks = [row.task for row in written]
     conn.execute(STORE_LINES, (
         [task.task_id for task in tasks], [task.tenant_id for task in tasks], [task.fence for task in tasks],

@@ -1,4 +1,4 @@
-"""Progress of running tasks on live streams: told while somebody follows one, a few times a second at most.
+"""Progress of running tasks on live streams: sent while somebody follows one, a few times a second at most.
 
 The ledger has the newest always. What is told goes through the feed of changes, which must not be filled by one task
 that reports in a loop: so it is thinned here, in the process that runs the task.
@@ -19,16 +19,16 @@ from slackwater_tasks.ledger.hints import client, keys, tell_changes
 log = logging.getLogger(__name__)
 
 EVERY_S: Final = 0.25
-"""Between two of a task that are told."""
+"""The least seconds between two reports of a task."""
 POLL_S: Final = 1.0
-"""How often it is looked whether anybody follows a stream."""
+"""Seconds between two checks whether anybody follows a stream."""
 MAX_CHARS: Final = 4_096
-"""Characters; what is longer is not told: a client asks for the task."""
+"""The most characters; a longer progress is not sent, and clients ask for the task instead."""
 REMEMBERED: Final = 1_000
 
 
 class Teller:
-    """What one process has told, and when."""
+    """What one process has sent, and when."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
@@ -37,7 +37,7 @@ class Teller:
         self._watched = False
 
     def tell(self, task_id: str, tenant_id: int, workflow_id: str | None, value: str) -> bool:
-        """Tell of a task's progress (JSON); False where nobody listens, or it was told a moment ago."""
+        """Send a task's progress (JSON); False if nobody listens, or one was sent a moment ago."""
         now = self._now()
         if len(value) > MAX_CHARS or now - self._told.get(task_id, float("-inf")) < EVERY_S or not self._listens(now):
             return False

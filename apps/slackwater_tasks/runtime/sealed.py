@@ -38,13 +38,13 @@ def _bound(tenant_id: int, name: str) -> bytes:
 
 
 def seal(tenant_id: int, name: str, value: str) -> bytes:
-    """The value encrypted, with its nonce in front."""
+    """Encrypt a value, with its nonce in front."""
     nonce = os.urandom(NONCE)
     return nonce + _keys()[0].encrypt(nonce, value.encode(), _bound(tenant_id, name))
 
 
 def open_sealed(tenant_id: int, name: str, sealed: bytes) -> str:
-    """The value; ``ConfigurationError`` when none of the keys opens it."""
+    """Decrypt a value; ``ConfigurationError`` if none of the keys opens it."""
     for key in _keys():
         try:
             return key.decrypt(sealed[:NONCE], sealed[NONCE:], _bound(tenant_id, name)).decode()
@@ -54,7 +54,7 @@ def open_sealed(tenant_id: int, name: str, sealed: bytes) -> str:
 
 
 def reveal(tenant_id: int, name: str) -> str:
-    """The value, for a running task of that tenant; ``NotFound`` when it has none such."""
+    """The value, for a running task of that tenant; ``NotFound`` without one."""
     rows = Secret.objects.unscoped().for_tenant(tenant_id)  # the tenant is that of the running task
     sealed = rows.filter(name=name).values_list("sealed", flat=True).first()
     if sealed is None:

@@ -22,16 +22,16 @@ PORTS = (
 )
 
 AddSubtasks = Callable[..., Sequence[UUID]]
-"""Stores tasks for a running one: ``(task, items, *, join, key)``; it belongs to who may submit."""
+"""Stores tasks for a running one: ``(task, items, *, join, key)``; given by whoever may submit."""
 
 
 def no_subtasks(*_: Any, **__: Any) -> Sequence[UUID]:
-    """Stands for it in processes that run no tasks."""
+    """Its replacement in processes that run no tasks."""
     raise NotImplementedError("this process runs no tasks")
 
 
 class PgTaskBackend(PgEffects, PgArtifacts, PgCheckpoints, TaskBackend):
-    """The platform as one running attempt asks it; :mod:`scheduler_ext.ports` says what each call does."""
+    """The platform as one running attempt sees it; :mod:`scheduler_ext.ports` describes each call."""
 
     def __init__(self, task: Started, db: Database | None = None, *, add_subtasks: AddSubtasks = no_subtasks) -> None:
         """``add_subtasks`` stores what the task submits."""

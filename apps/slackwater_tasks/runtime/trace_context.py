@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 COLUMNS: Final = ("task_id", "tenant_id", "trace_id", "parent_id", "sampled", "tracestate", "export_at")
 MAX_STATE: Final = 512
-"""Characters of ``tracestate`` that must be passed on; a longer one is left out as a whole, as the standard allows."""
+"""The longest ``tracestate`` that is passed on; a longer one is dropped whole, as the standard allows."""
 HEADERS: Final = "SELECT trace_id, sampled, tracestate FROM slackwater_tasks_tasktrace WHERE task_id = %s"
 AGAIN: Final = """
 UPDATE slackwater_tasks_tasktrace SET run = run + 1, export_at = clock_timestamp(),
@@ -34,7 +34,7 @@ EXPORT_NOW: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceContext:
-    """Somebody's span that a task belongs under."""
+    """The span of a client under which a task belongs."""
 
     trace_id: str
     """32 hexadecimal digits."""
@@ -53,7 +53,7 @@ def is_on() -> bool:
 
 # -- what comes in ----------------------------------------------------------------------------------------------------
 def current() -> TraceContext | None:
-    """The span that this code runs in, as OpenTelemetry's API has it; ``None`` without one, or without a collector."""
+    """The span in which this code runs, by OpenTelemetry's API; ``None`` without one, or without a collector."""
     if not is_on():
         return None
     from opentelemetry.trace import get_current_span
@@ -121,7 +121,7 @@ def write(
 
 
 def _drawn(made: UUID) -> bool:
-    """Whether this id is among the part that is traced. Digested first: ids made at once differ by a counter only."""
+    """Whether this id is in the traced part. It is hashed first: ids made together differ only by a counter."""
     ratio: float = conf().trace_ratio
     if ratio <= 0:
         return False
@@ -133,7 +133,7 @@ def _begun(made: UUID) -> TraceContext:
 
 
 def run_again(cur: Any, ids: Sequence[UUID]) -> None:
-    """Tasks are live again after their end: what they do from now on is another span of the same trace.
+    """Note that tasks are live again: what they do from now on is another span of the same trace.
 
     Where what they did before was not sent yet, it will be told together with the rest.
     """
@@ -154,7 +154,7 @@ def _digest(text: str, size: int) -> str:
 
 # -- what a running task is given -------------------------------------------------------------------------------------
 def headers(task_id: str, fence: int, row: Sequence[Any] | None) -> dict[str, str]:
-    """W3C headers under which a running attempt goes on with the trace; ``row`` as :data:`HEADERS` gives it."""
+    """W3C headers under which a running attempt continues the trace; ``row`` as :data:`HEADERS` returns it."""
     if row is None or row[0] is None:
         return {}
     trace_id, sampled, state = row
@@ -163,7 +163,7 @@ def headers(task_id: str, fence: int, row: Sequence[Any] | None) -> dict[str, st
 
 
 def of_running(cur: Any, task_id: str, fence: int) -> TraceContext | None:
-    """The span of a running attempt, for what it submits; ``None`` where its task belongs to no trace."""
+    """The span of a running attempt, for what it submits; ``None`` if its task belongs to no trace."""
     if not is_on():
         return None
     cur.execute(HEADERS, (task_id,))

@@ -24,9 +24,9 @@ from slackwater_tasks.runtime import objects
 from slackwater_tenants.models import Tenant
 
 UNFINISHED_KEPT: Final = timedelta(days=1)
-"""After its last piece."""
+"""How long an upload is kept after its last piece."""
 MAX_UPLOADS: Final = 10_000
-"""Of one tenant."""
+"""The most uploads of one tenant."""
 EXPIRED = """
 SELECT id, tenant_id FROM slackwater_tasks_upload WHERE expires_at < clock_timestamp()
 ORDER BY expires_at LIMIT %s FOR UPDATE SKIP LOCKED
@@ -36,7 +36,7 @@ GONE = "DELETE FROM slackwater_tasks_upload WHERE id = ANY(%s)"
 
 
 def begin(tenant: Tenant, name: str, size: int, content_type: str) -> Upload:
-    """An upload of ``size`` bytes; ``TooLarge`` where the tenant's uploads would be larger together than its plan allows."""
+    """Begin an upload of ``size`` bytes; ``TooLarge`` beyond what the plan allows the tenant's uploads together."""
     row = Upload(id=new_id(), tenant=tenant, name=check_name(name), content_type=check_type(content_type), size=size)
     limit = tenant.plan.max_upload_bytes
     with transaction.atomic():
@@ -58,7 +58,7 @@ def begin(tenant: Tenant, name: str, size: int, content_type: str) -> Upload:
 
 
 def find(upload_id: UUID) -> Upload:
-    """One of the tenant in context; ``NotFound`` when it has none of that id."""
+    """An upload of the tenant in context; ``NotFound`` without one of that id."""
     row: Upload | None = Upload.objects.filter(pk=upload_id).first()
     if row is None:
         raise NotFound(f"There is no upload {upload_id}.")
@@ -66,7 +66,7 @@ def find(upload_id: UUID) -> Upload:
 
 
 def find_whole(upload_id: str) -> Upload:
-    """One that is whole, by the text of its id; ``NotFound`` when the tenant in context has none."""
+    """A complete upload by the text of its id; ``NotFound`` if the tenant in context has none."""
     try:
         row = find(UUID(upload_id))
     except ValueError:
@@ -127,14 +127,14 @@ def content(row: Upload, start: int = 0, end: int | None = None) -> Iterator[byt
 
 
 def delete(row: Upload) -> None:
-    """Delete it, whole or not."""
+    """Delete it, complete or not."""
     with transaction.atomic():
         execute(objects.NOTE, (objects.folder_of_upload(row.tenant_id, row.pk),))
         row.delete()
 
 
 def expire(db: Database, limit: int) -> int:
-    """Delete uploads whose time is over; returns how many."""
+    """Delete expired uploads; returns how many."""
     return db.repeatable(partial(_expire, limit))
 
 
@@ -150,7 +150,7 @@ def _expire(limit: int, conn: Any) -> int:
 
 
 def forget_all(tenant: Tenant) -> None:
-    """Note the folders of a tenant that is deleted, in the same transaction."""
+    """Note the folders of a tenant about to be deleted, in the same transaction."""
     for upload_id in of(tenant).values_list("pk", flat=True):
         execute(objects.NOTE, (objects.folder_of_upload(tenant.pk, upload_id),))
 
@@ -160,7 +160,7 @@ def of(tenant: Tenant) -> QuerySet[Any]:
 
 
 def shown(row: Upload) -> dict[str, Any]:
-    """An upload as the API answers."""
+    """An upload as the API shows it."""
     return {
         "id": row.pk, "name": row.name, "content_type": row.content_type, "size": row.size, "received": row.received,
         "sha256": row.sha256 or None, "created_at": row.created_at, "finished_at": row.finished_at,

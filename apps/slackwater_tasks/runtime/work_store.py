@@ -109,7 +109,7 @@ class PgWorkStore(WorkStore):
         self._rng = random.Random()
 
     def start(self, node_id: int, claims: Sequence[tuple[str, int]], *, again: bool = False) -> list[Started]:
-        """Begin claims still held by this node; what was cancelled or claimed anew falls out.
+        """Begin claims still held by this node; those cancelled or claimed anew are left out.
 
         Not repeated here after a broken connection. ``again``: a call for the same claims had no answer, so what it may
         have started is begun now.
@@ -117,7 +117,7 @@ class PgWorkStore(WorkStore):
         return transitions.start_if_queued(self.db.conn, node_id, claims, told=self._told(), again=again)
 
     def record(self, node_id: int, finished: Sequence[Finished]) -> Changes:
-        """Record ended attempts by fence; then tell dependants and let parked tasks go on.
+        """Record ended attempts by fence; then tell dependants and release parked tasks.
 
         Returns the changes of state that were accepted, and those that followed from them. Safe to repeat.
         """
@@ -133,7 +133,7 @@ class PgWorkStore(WorkStore):
         return [_change(row, outcomes.get(row[0])) for row in rows] + followed
 
     def follow_up(self, rows: Sequence[tuple[Any, ...]]) -> Changes:
-        """After a finish is committed: release dependants and mutex keys. Upkeep repeats what is lost here.
+        """After a committed finish: release dependants and mutex keys. Upkeep repeats what is lost here.
 
         Returns the dependants that were cancelled, because what they needed did not come.
         """

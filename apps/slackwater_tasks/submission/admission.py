@@ -28,7 +28,7 @@ from slackwater_tenants.services import is_granted
 Found = tuple[reference_cache.TierInfo, int, int | None, int, int, Arguments | None]
 """What admission looks up: tier, line, handler, delay tolerance and cap in milliseconds, the handler's arguments."""
 Outside = tuple[UUID, int, str]
-"""A need that exists already: the parent, the place of the child in its list, and the path of the field."""
+"""A dependency on an existing task: the parent, the child's place in its list, and the path of the field."""
 UTF8_MOST = 4
 """The most bytes a character takes."""
 
@@ -69,7 +69,7 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
 
 
 def _order(tenant: Tenant, dag: Dag, tasks: Sequence[Accepted]) -> None:
-    """Note what the graph says of the order of its tasks: the paths before them, and what needs them."""
+    """Note the order that the graph asks of its tasks: the paths before them, and what needs them."""
     keys = [relatives.run_time_key(task.spec) for task in tasks]
     learnt: dict[str, int] = dict(fetch_all(relatives.LEARNT, [tenant.pk, list(set(keys))]))
     urgent = [task.spec.category is Category.URGENT for task in tasks]
@@ -84,7 +84,7 @@ def _order(tenant: Tenant, dag: Dag, tasks: Sequence[Accepted]) -> None:
 
 def _parents(specs: Sequence[TaskSpec], paths: Sequence[str], plan: Plan, *, workflow: bool,
              ) -> tuple[Dag | None, list[Outside]]:  # fmt: skip
-    """The graph of what needs one another in the batch; and the needs that exist already."""
+    """The graph of the batch, and the dependencies on existing tasks."""
     if not workflow and not any(spec.depends_on for spec in specs):
         return None, []
     inside, outside = _split_dependencies(specs, paths)
@@ -93,7 +93,7 @@ def _parents(specs: Sequence[TaskSpec], paths: Sequence[str], plan: Plan, *, wor
 
 def _split_dependencies(specs: Sequence[TaskSpec], paths: Sequence[str],
                         ) -> tuple[list[list[str]], list[Outside]]:  # fmt: skip
-    """Dependencies by name are inside the batch; ids that no task here has as its name exist already."""
+    """A dependency by name is inside the batch; an id that is no name in it exists already."""
     names = {spec.name for spec in specs if spec.name}
     inside: list[list[str]] = []
     outside: list[Outside] = []
@@ -146,11 +146,11 @@ class _Admission:
         self._last: tuple[TaskSpec | None, Any] = (None, None)
         self._full = TaskSpec()
         self._declared: dict[str, dict[str, Any]] = {}
-        """By handler: what its tasks are given where a submission leaves it open."""
+        """By handler: the defaults for what a submission leaves open."""
 
     def accept(self, spec: TaskSpec, payload: Payload, path: str, task_id: UUID, *, pending: int, has_children: bool,
                ) -> Accepted:  # fmt: skip
-        """One task; raises what is wrong with it, naming the field."""
+        """Check one task; raises what is wrong with it, naming the field."""
         if spec is not self._last[0]:
             full = self._completed(spec)
             self._last, self._full = (spec, self._find(full, path)), full
@@ -171,7 +171,7 @@ class _Admission:
         )  # fmt: skip
 
     def _completed(self, spec: TaskSpec) -> TaskSpec:
-        """The specification with what its handler declares, or the plan of its tasks, and the submission leaves open."""
+        """The specification with the defaults of its handler, or of the plan, for what the submission leaves open."""
         declared = self._declared.get(spec.handler)
         if declared is None:
             declared = self._declared[spec.handler] = self._defaults(spec.handler)
@@ -223,7 +223,7 @@ class _Admission:
 
 
 def check_arguments(handler: str, arguments: Arguments, payload: Payload, where: str = "") -> None:
-    """``InvalidInput`` for arguments that the handler does not take, by what its workers say now."""
+    """Check arguments against the schema its workers publish now; ``InvalidInput`` names the one that is wrong."""
     try:
         arguments.check_payload(payload, partial(join, where))
     except InvalidInput:
@@ -268,12 +268,12 @@ def default_tolerance(plan: Plan, spec: TaskSpec) -> int:
 
 
 def labels_asked(plan: Plan, spec: TaskSpec) -> Labels | None:
-    """What a task asks of the labels of nodes: its own, its handler's, and its plan's."""
+    """The labels a task asks for: its own, its handler's, and its plan's."""
     return labels_of((*plan.require_labels, *spec.require_labels), (*plan.prefer_labels, *spec.prefer_labels))
 
 
 def _runnable(tenant: Tenant, spec: TaskSpec, path: str, scripts: set[str]) -> int | None:
-    """The handler's id, or None for a script; raises unless the plan grants it and it exists."""
+    """The handler's id, or None for a script; raises unless it exists and the plan grants it."""
     if spec.handler:
         field = join(path, "handler")
         limits.check_handler(tenant.plan, spec.handler, field=field)

@@ -1,4 +1,4 @@
-"""First answers kept under idempotency keys: of every change that is not a submission.
+"""First answers kept under idempotency keys, for every change that is not a submission.
 
 They are sealed, as secrets are: a new key's text is shown once, and would otherwise lie in the table for a day.
 """
@@ -34,7 +34,7 @@ class Answer:
 
 
 def once(tenant: Tenant, key: Key, make: Callable[[], Answer]) -> tuple[Answer, bool]:
-    """What ``make`` answers, and True; of a repeat the first answer, and False.
+    """The answer of ``make``, and True; for a repeat the first answer, and False.
 
     ``make`` runs in the transaction that takes the key: where it raises, the key is free again. The database waits for a
     repeat under way. Raises ``IdempotencyMismatch`` where the key was taken for something else.
@@ -61,7 +61,7 @@ def _kept(tenant_id: int, key: Key) -> Answer:
 
 
 def _bound(key: str) -> str:
-    """What an answer is sealed for: no secret's name begins so."""
+    """The purpose an answer is sealed for; no secret's name begins so."""
     return f"answer:{key}"
 
 

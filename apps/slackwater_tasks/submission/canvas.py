@@ -38,7 +38,7 @@ class CanvasSubmission:
 
     workflow_id: UUID
     task_ids: list[UUID]
-    """In the order in which the canvas names them."""
+    """Its tasks, in the order in which the canvas names them."""
     result_ids: list[UUID]
     """The tasks whose results are the canvas's: one for a chain or chord, one for each member of a group."""
     created: bool
@@ -46,7 +46,7 @@ class CanvasSubmission:
 
 @dataclass(slots=True)
 class _Compiler:
-    """Signatures on their way to tasks, whose names begin with ``prefix``."""
+    """Turns signatures into tasks whose names begin with ``prefix``."""
 
     prefix: str = ""
     tasks: list[dict[str, Any]] = field(default_factory=list)
@@ -152,7 +152,7 @@ def _handler(task: str) -> str:
 
 
 def _options(signature: Any, where: str) -> dict[str, Any]:
-    """The fields that the options of a signature become; under ``CALL`` what its run is told."""
+    """The fields that a signature's options become; under ``CALL`` what its run is told."""
     options = signature.get("options") or {}
     found = fields_of_call(options, signature.app, reference_cache.now(), where)
     own = options.get("slackwater") or {}

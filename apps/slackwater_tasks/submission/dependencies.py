@@ -62,7 +62,7 @@ def link_outside(cur: Any, tenant: Tenant, new: Sequence[Accepted], outside: Seq
 
 def _refuse_unsatisfiable(tasks: Sequence[Accepted], rows: set[tuple[UUID, UUID, int]],
                           outside: Sequence[Outside]) -> None:  # fmt: skip
-    """A task whose parents are all final already, and not as it needs them, could never run."""
+    """Refuse a task whose parents are all final already, and not as it needs them: it could never run."""
     for _, n, field in outside:
         task = tasks[n]
         if task.pending:
@@ -75,7 +75,7 @@ def _refuse_unsatisfiable(tasks: Sequence[Accepted], rows: set[tuple[UUID, UUID,
 
 
 def press_outside(tenant: Tenant, tasks: Sequence[Accepted], outside: Sequence[Outside]) -> None:
-    """What is pressing about new tasks reaches those that were there before and that they need."""
+    """Pass the urgency and priority of new tasks to earlier ones that they need."""
     children = {n for _, n, _ in outside}
     ids = [tasks[n].id for n in children if tasks[n].pending and (tasks[n].priority or tasks[n].pressed)]
     if ids:

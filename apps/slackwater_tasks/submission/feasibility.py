@@ -1,4 +1,4 @@
-"""Refused at admission, where the plan says so: what no node fits, and what could not start in time."""
+"""Refuses at admission, where the plan says so, what no node fits and what could not start in time."""
 
 from __future__ import annotations
 

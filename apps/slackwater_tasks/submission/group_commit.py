@@ -1,4 +1,4 @@
-"""Single submissions of one tenant stored in one transaction, each with an answer of its own.
+"""Stores single submissions of one tenant in one transaction, each with an answer of its own.
 
 Each by itself would be a transaction that waits for the one before it at the tenant's counters. Together they are
 written as a bulk submission is. Those that cannot be stored together (one is refused, at fault, a repeat, or depends on
@@ -27,7 +27,7 @@ Any other fault of the database's is everybody's; where the connection broke, no
 
 
 def submit_each(tenant: Tenant, singles: Sequence[Single]) -> list[Submission | Exception]:
-    """Submit each of ``singles``, in their order; returns what each would have got alone: its answer, or its error."""
+    """Submit each of ``singles``, in order; returns for each the answer or error it would have got alone."""
     if len(singles) == 1:
         return [_alone(tenant, singles[0])]
     cut = len(singles) // 2
@@ -54,7 +54,7 @@ def _alone(tenant: Tenant, single: Single) -> Submission | Exception:
 
 
 def _room(tenant: Tenant, error: LimitExceeded, n: int) -> int:
-    """How many of ``n`` the rate had room for; 0 where that is not known, or where it had none."""
+    """How many of ``n`` the rate had room for; 0 if unknown or none."""
     if error.retry_after is None or not tenant.plan.tasks_per_hour:
         return 0
     return max(0, n - math.ceil(error.retry_after * tenant.plan.tasks_per_hour / 3600.0))

@@ -28,7 +28,7 @@ class Submission:
     task_ids: list[UUID]
     workflow_id: UUID | None = None
     created: bool = True
-    """False when its idempotency key returned the first answer."""
+    """False if its idempotency key returned the first answer."""
 
 
 class Key(NamedTuple):
@@ -39,7 +39,7 @@ class Key(NamedTuple):
 
     @classmethod
     def of(cls, given: str | None, inner: str, body: Any) -> Key | None:
-        """The key given in the header or inside the body; ``None`` without one, ``InvalidInput`` where they differ."""
+        """The key given in the header or in the body; ``None`` without one, ``InvalidInput`` if they differ."""
         if given and inner and given != inner:
             raise DoesNotFit("differs from the Idempotency-Key header", field="idempotency_key")
         key = given or inner
@@ -50,7 +50,7 @@ class Key(NamedTuple):
 
 def claim(cur: Any, tenant: Tenant, keys: Sequence[tuple[Key, UUID]], *, workflow_id: UUID | None = None,
           task_ids: list[UUID] | None = None) -> bool:  # fmt: skip
-    """Take keys, each for a task; False when one was taken before. The database waits for a repeat under way.
+    """Take keys, each for a task; False if one was taken before. The database makes concurrent repeats wait.
 
     ``task_ids``: all the tasks of one key, where a workflow does not tell them.
     """
@@ -62,7 +62,7 @@ def claim(cur: Any, tenant: Tenant, keys: Sequence[tuple[Key, UUID]], *, workflo
 
 def first_or_claim(cur: Any, tenant: Tenant, key: Key, ids: list[UUID], workflow_id: UUID | None = None,
                    ) -> Submission | None:  # fmt: skip
-    """The first answer to this key; ``None`` when it was free, and is taken now for these tasks."""
+    """The first answer to this key; ``None`` if it was free, and is now taken for these tasks."""
     # One id, or a workflow's, tells the answer in most cases; only a plain list needs them all.
     several = ids if workflow_id is None and len(ids) > 1 else None
     if claim(cur, tenant, [(key, ids[0])], workflow_id=workflow_id, task_ids=several):
@@ -71,7 +71,7 @@ def first_or_claim(cur: Any, tenant: Tenant, key: Key, ids: list[UUID], workflow
 
 
 def first_answer(tenant: Tenant, key: Key) -> Submission | None:
-    """What the first submission with this key was answered; ``IdempotencyMismatch`` when it had another body."""
+    """The first answer to this key; ``IdempotencyMismatch`` if it had another body."""
     first = IdempotencyKey.objects.filter(tenant=tenant, key=key.key).first()
     if first is None:
         return None

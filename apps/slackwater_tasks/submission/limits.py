@@ -14,7 +14,7 @@ from slackwater_tenants.models import Plan, Tenant
 from slackwater_tenants.services import is_granted
 
 URGENT_FREE: Final = 100
-"""Urgent tasks a tenant may always have, whatever its plan's share of urgent work."""
+"""How many urgent tasks a tenant may always have, whatever its plan's share of urgent work."""
 WHY: Final = """
 SELECT unfinished,
     extract(epoch FROM greatest(coalesce(theoretical_arrival, clock_timestamp()), clock_timestamp())
@@ -25,14 +25,14 @@ FROM slackwater_tenants_tenantcounter WHERE tenant_id = $1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What a tenant's plan still allows after a submission that was counted."""
+    """What a tenant's plan still allows after a counted submission."""
 
     rate: int
-    """Submissions that would be accepted at once."""
+    """How many submissions would be accepted at once."""
     more_in_s: float
-    """Until there is room for one more."""
+    """Seconds until there is room for one more."""
     waiting: int
-    """Tasks that may come to wait."""
+    """How many more tasks may wait."""
     plan: Plan
 
 
@@ -46,14 +46,14 @@ noted = _Noted()
 
 
 def note(plan: Plan, unfinished: int, ahead_s: float) -> None:
-    """Note how the counters stand after they were raised, for the answer that this thread gives."""
+    """Note the raised counters, for the answer that this thread gives."""
     rate, more_in_s = room(plan, ahead_s)
     waiting = max(0, plan.max_waiting - unfinished)
     noted.left = Left(rate=rate, more_in_s=more_in_s, waiting=waiting, plan=plan)
 
 
 def room(plan: Plan, ahead_s: float) -> tuple[int, float]:
-    """The submissions that the rate would accept at once, and the seconds until it is one more.
+    """How many submissions the rate would accept at once, and the seconds until it is one more.
 
     ``ahead_s``: until the bucket is full again.
     """
@@ -63,7 +63,7 @@ def room(plan: Plan, ahead_s: float) -> tuple[int, float]:
 
 
 def window_s(burst: int, per_hour: int) -> int:
-    """The whole seconds in which a burst comes back."""
+    """The whole seconds in which a burst is available again."""
     return max(1, round(burst * 3600 / per_hour))
 
 
@@ -92,13 +92,13 @@ def count_of(tenant: Tenant, *, n: int, urgent: int, charged: int) -> Count:
 
 
 def count_in(cur: Any, tenant: Tenant, count: Count) -> None:
-    """Raise the tenant's counters, last in the transaction; a prepared cursor's. Raises as :func:`refuse` does."""
+    """Raise the tenant's counters, last in the transaction. Takes a prepared cursor; raises as :func:`refuse` does."""
     if not transitions.count_if_allowed(cur, [count]):
         refuse(cur, tenant, count)
 
 
 def refuse(cur: Any, tenant: Tenant, count: Count) -> NoReturn:
-    """Say which limit the counters' condition met; the caller's transaction is rolled back with it.
+    """Say which limit the counters met; the caller's transaction is rolled back with it.
 
     Raises :class:`LimitExceeded` (the rate, with the seconds to wait) or :class:`QuotaExceeded`.
     """

@@ -1,4 +1,4 @@
-"""Tasks of many tenants stored at once, for a submitter that acts for many, as a beat does.
+"""Stores tasks of many tenants at once, for a submitter that acts for many, as beat does.
 
 What is not ordinary, or is refused, is left to a submission by itself, which says why: no tenant's trouble costs
 another anything.
@@ -21,17 +21,17 @@ from slackwater_tenants.models import Tenant
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wish:
-    """What a tenant is to get, all or none of it."""
+    """What a tenant is to get, all or nothing."""
 
     tenant: Tenant
     items: Sequence[Mapping[str, Any]]
     """Tasks, as :func:`slackwater_tasks.submission.service.submit_many` takes them."""
     actors: Sequence[str]
-    """Who submits each."""
+    """Who submits each task."""
 
 
 def submit(wishes: Sequence[Wish]) -> list[list[UUID] | None]:
-    """Store the wishes, one for each tenant, inside the caller's transaction; the ids of each one's tasks.
+    """Store the wishes, one for each tenant, inside the caller's transaction; returns the ids of each one's tasks.
 
     ``None`` for a wish of which nothing was stored: it is refused, or its tasks are not ordinary (they depend on
     others, have a webhook or repeat an idempotency key), and is to be submitted by itself. The counters of

@@ -1,4 +1,4 @@
-"""Which IP addresses are of the public Internet: none of a range that IANA's registries keep for something special.
+"""Which IP addresses belong to the public Internet: none of a range that IANA's registries reserve.
 
 The lists are those of the registries "IPv4 Special-Purpose Address Space" and "IPv6 Special-Purpose Address Space" (RFC
 6890 and what updates it), multicast and what was given up since. Python's own ``is_global`` follows them by its version,
@@ -16,17 +16,17 @@ SPECIAL_V4: Final = tuple(map(ip_network, (
     "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
 )))  # fmt: skip
 UNICAST_V6: Final = ip_network("2000::/3")
-"""All that is given out. Whatever lies outside is local, special, or nobody's yet."""
+"""All ranges given out. What lies outside is local, special, or not assigned yet."""
 SPECIAL_V6: Final = tuple(map(ip_network, (
     "2001::/23", "2001:db8::/32", "2002::/16", "2620:4f:8000::/48", "3fff::/20",
 )))  # fmt: skip
-"""Of those: protocol assignments (Teredo, ORCHID, benchmarking …), documentation, 6to4, AS112."""
+"""Reserved ranges among those: protocol assignments (Teredo, ORCHID, benchmarking …), documentation, 6to4, AS112."""
 HOLDING_V4: Final = (ip_network("::ffff:0:0/96"), ip_network("64:ff9b::/96"))
-"""Mapped addresses, and the well-known prefix by which a network without IPv4 reaches it: what they hold is judged."""
+"""Mapped addresses, and the well-known NAT64 prefix: the address inside is judged."""
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one of the public Internet; ``ValueError`` when it is none."""
+    """Whether an IP address is public; ``ValueError`` for text that is no address."""
     ip = ip_address(address.partition("%")[0])
     if isinstance(ip, IPv6Address):
         if not any(ip in network for network in HOLDING_V4):

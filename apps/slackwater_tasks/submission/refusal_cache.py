@@ -1,4 +1,4 @@
-"""Refusals remembered: a flood over the limit is turned away before anything is read, parsed or locked.
+"""Remembers refusals: a flood over the limit is turned away before anything is read, parsed or locked.
 
 The counter row in PostgreSQL decides, and it alone; what is remembered here is a fact that it told, with the time it
 ends. A tenant that keeps to its limit costs a look into a dictionary. One that was refused lately is looked up in
@@ -26,9 +26,9 @@ from slackwater_tenants.models import Plan, Tenant
 log = logging.getLogger(__name__)
 
 SUSPECT_S = 60.0
-"""A tenant is looked up in Redis for this long after its last refusal."""
+"""How long after its last refusal a tenant is looked up in Redis."""
 AWAY_S = 5.0
-"""Redis is left alone for this long after it did not answer."""
+"""How long Redis is left alone after it did not answer."""
 MAX_KNOWN = 10_000
 TIMEOUT_S = 0.1
 
@@ -36,15 +36,15 @@ TIMEOUT_S = 0.1
 @dataclass(frozen=True, slots=True)
 class _Refusal:
     mark: str
-    """The plan's numbers by which it was refused: when they change, it no longer holds."""
+    """The plan's numbers by which it was refused: when they change, the refusal no longer holds."""
     until: float
-    """Monotonic time at which one submission would be accepted."""
+    """The monotonic time at which one submission would be accepted."""
     heard: bool = False
-    """Another submitter said so, by way of Redis. When it is over the ledger is asked, not Redis again."""
+    """Whether another submitter said so, through Redis. When it is over the ledger is asked, not Redis again."""
 
 
 class _Remembered:
-    """What this process was told."""
+    """The refusals known to this process."""
 
     def __init__(self) -> None:
         self.refusals: dict[int, _Refusal] = {}
@@ -66,7 +66,7 @@ class _Remembered:
         log.debug("refusals are not shared: %s", error)
 
     def forget(self) -> None:
-        """Forget all, for tests."""
+        """Forget everything, for tests."""
         self.refusals.clear()
         self.away_until = float("-inf")
 
@@ -80,12 +80,12 @@ def _mark(plan: Plan) -> str:
 
 
 def any_known() -> bool:
-    """Whether this process remembers a refusal of anybody."""
+    """Whether this process remembers any refusal."""
     return bool(_remembered.refusals)
 
 
 def known(tenant: Tenant) -> LimitExceeded | None:
-    """The refusal of one submission now, where this process knows it by itself; asks neither Redis nor the database."""
+    """The refusal of one submission now, if this process knows it by itself; asks neither Redis nor the database."""
     refusal, plan, now = _remembered.refusals.get(tenant.pk), tenant.plan, time.monotonic()
     if refusal is None or refusal.until <= now or refusal.mark != _mark(plan):
         return None
@@ -95,7 +95,7 @@ def known(tenant: Tenant) -> LimitExceeded | None:
 
 
 def check(tenant: Tenant, n: int) -> None:
-    """``LimitExceeded`` when ``n`` submissions are known to be over the rate now. Not to be asked for a repeat."""
+    """``LimitExceeded`` if ``n`` submissions are known to be over the rate now. Not to be asked for a repeat."""
     refusal = _remembered.refusals.get(tenant.pk)
     if refusal is None:
         return
@@ -115,7 +115,7 @@ def check(tenant: Tenant, n: int) -> None:
 
 @contextmanager
 def gate(tenant: Tenant, n: int, *, repeat: bool) -> Iterator[None]:
-    """Let ``n`` submissions be made inside, unless they are known to be over the rate; remember that they were.
+    """Let ``n`` submissions be made inside, unless they are known to be over the rate; remember a refusal.
 
     ``repeat``: they may repeat a key, and are to be checked when it is known that they do not.
     """
@@ -129,7 +129,7 @@ def gate(tenant: Tenant, n: int, *, repeat: bool) -> Iterator[None]:
 
 
 def remember(tenant: Tenant, error: LimitExceeded, n: int) -> None:
-    """The counter has just refused ``n`` submissions: keep it if not even one would be accepted now."""
+    """Keep a refusal of ``n`` submissions by the counter, if not even one would be accepted now."""
     plan = tenant.plan
     # What a caller's own transaction has counted may be taken back with it: that is no fact yet.
     if error.retry_after is None or not plan.tasks_per_hour or connection.in_atomic_block:
@@ -154,7 +154,7 @@ def _keep(tenant_id: int, refusal: _Refusal) -> None:
 
 
 def _shared(tenant_id: int, mark: str) -> float:
-    """Until when another submitter was told; the distant past when none was, or Redis is away."""
+    """Until when another submitter was refused; the distant past if none was, or Redis is away."""
     client = _remembered.redis()
     if client is None:
         return float("-inf")

@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 OWN_ID_AGE_MS: Final = 86_400_000
-"""The age of a client's own id: as long as its repeats are known."""
+"""The greatest age of a client's own id: as long as its repeats are known."""
 OWN_ID_AHEAD_MS: Final = 60_000
 INSERT_WORKFLOW: Final = """
 INSERT INTO slackwater_tasks_workflow (id, tenant_id, name, task_count, edge_count, submitted_at, detail, tags, metadata)
@@ -77,7 +77,7 @@ class Single:
 
 
 class Inseparable(Exception):
-    """Several submissions cannot be stored in one transaction, though each may be by itself."""
+    """Several submissions that cannot be stored in one transaction, though each may be by itself."""
 
 
 def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempotency_key: str | None = None,
@@ -97,7 +97,7 @@ def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempote
 
 
 def submit_spec(tenant: Tenant, spec: TaskSpec, *, actor: str) -> UUID:
-    """Submit one task that was read already; returns its id."""
+    """Submit one parsed task; returns its id."""
     with refusal_cache.gate(tenant, 1, repeat=False):
         return _accept(tenant, [spec], [spec.payload], [actor], where="", trace=trace_context.current()).task_ids[0]
 

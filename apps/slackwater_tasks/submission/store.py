@@ -1,4 +1,4 @@
-"""The one way in which tasks become rows: those of any number of tenants, each counted by its plan's limits."""
+"""The one way in which tasks become rows: those of any number of tenants, each counted against its plan's limits."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ EDGE_COLUMNS: Final = ("parent_id", "child_id", "outcome")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What a tenant gets, all or none of it."""
+    """What a tenant gets, all or nothing."""
 
     tenant: Tenant
     tasks: Sequence[Accepted]
     actors: Sequence[str]
-    """Who submits each."""
+    """Who submits each task."""
     edges: Sequence[tuple[UUID, UUID]] = ()
     """(parent, child) among the tasks."""
     workflow_id: UUID | None = None
     trace: TraceContext | None = None
 
     def is_plain(self) -> bool:
-        """Whether it is written by one statement, which needs no transaction around it."""
+        """Whether one statement writes it, which needs no transaction around it."""
         return (
             len(self.tasks) < COPY_FROM
             and not self.edges
@@ -75,7 +75,7 @@ def store_again(tenant: Tenant, live: Sequence[LiveRow], *, urgent: int) -> None
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What is written of a tenant's tasks, made when it is asked for: rows to insert, or lines to copy."""
+    """What is written of a tenant's tasks, made when asked for: rows to insert, or lines to copy."""
 
     tenant: Tenant
     count: Count
@@ -115,13 +115,13 @@ _NARROW_VARIES: Final[Sequence[tuple[int, Callable[[Accepted], str]]]] = (
 
 
 def _alike(task: Accepted) -> Any:
-    """What tells the live rows of two tasks apart, but for their ids."""
+    """The columns in which the live rows of two tasks differ, beside their ids."""
     known = (id(task.spec), task.pending, task.has_children)
     return known if task.weight is None else (*known, task.weight, task.inherited, task.line_id)
 
 
 def _write(parts: Sequence[_Rows]) -> set[int]:
-    """Write and count rows; returns whose they are. The refusal of a single part is raised."""
+    """Write and count rows; returns their tenants. The refusal of a single part is raised."""
     counts = [part.count for part in parts]
     with prepared_cursor() as cur:
         if sum(count.n for count in counts) < COPY_FROM:

@@ -1,4 +1,4 @@
-"""Workflows as templates: stored by name and version, with typed parameters, and filled in when they are submitted."""
+"""Workflow templates: stored by name and version, with typed parameters that a submission fills in."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ MARK: Final = "$param"
 NAME: Final = Text(100, empty=False)
 FIELDS: Final = ("name", "description", "parameters", "workflow")
 USE: Final = ("version", "parameters", "name", "tags", "metadata")
-"""What a submission by template says; the last three stand over the template's own."""
+"""What a submission by template says; the last three override the template's own."""
 MAX_BYTES: Final = 1_048_576
 MAX_VERSIONS: Final = 1_000
-"""Versions of all names of a tenant, together."""
+"""The most versions of all templates of a tenant together."""
 
 
 def store(tenant: Tenant, data: Any, *, actor: str = "") -> tuple[WorkflowTemplate, bool]:
-    """Store a version of a template; the same content as the latest one's is that one. Returns it, and if it is new."""
+    """Store a version of a template, unless the latest one has the same content. Returns it, and if it is new."""
     if not isinstance(data, Mapping):
         raise InvalidInput("must be an object")
     for each in data:
@@ -62,7 +62,7 @@ def store(tenant: Tenant, data: Any, *, actor: str = "") -> tuple[WorkflowTempla
 
 
 def versions(tenant_id: int) -> QuerySet[WorkflowTemplate]:
-    """All versions of a tenant's templates, of each name the latest first."""
+    """All versions of a tenant's templates, by name, latest first."""
     found: QuerySet[WorkflowTemplate] = WorkflowTemplate.objects.unscoped().for_tenant(tenant_id)  # the tenant is named
     return found
 
@@ -74,7 +74,7 @@ def latest(tenant_id: int) -> QuerySet[WorkflowTemplate]:
 
 
 def find(tenant_id: int, name: str, version: int | None = None) -> WorkflowTemplate:
-    """A template, the latest version where none is named; ``NotFound`` without one."""
+    """A template, by default its latest version; ``NotFound`` without one."""
     rows = versions(tenant_id).filter(name=name)
     found = (rows if version is None else rows.filter(version=version)).first()
     if found is None:
@@ -83,13 +83,13 @@ def find(tenant_id: int, name: str, version: int | None = None) -> WorkflowTempl
 
 
 def delete(tenant_id: int, name: str) -> None:
-    """Delete a template with all its versions; what was submitted stays. ``NotFound`` without one."""
+    """Delete a template with all its versions; what was submitted stays."""
     if not versions(tenant_id).filter(name=name).delete()[0]:
         raise NotFound(f"There is no template {name[:100]!r}.")
 
 
 def fill(tenant_id: int, name: str, data: Mapping[str, Any]) -> dict[str, Any]:
-    """The workflow that a template and a use of it make; ``data`` has the fields of :data:`USE`.
+    """The workflow made of a template and its use; ``data`` has the fields of :data:`USE`.
 
     Raises ``InvalidInput``, which names the parameter (``parameters.day``), and ``NotFound``.
     """
@@ -113,7 +113,7 @@ def submit(tenant: Tenant, name: str, data: Any, *, actor: str = "") -> Submissi
 
 # -- parameters -------------------------------------------------------------------------------------------------------
 def _schema(given: dict[str, Any]) -> dict[str, Any]:
-    """The schema of the parameters, of an object that has no others; ``InvalidInput`` for what is none."""
+    """The schema of the parameters: an object without further ones; ``InvalidInput`` if it is no such schema."""
     schema = {"type": "object", "properties": {}, "additionalProperties": False, **given}
     if schema["type"] != "object" or not isinstance(schema["properties"], dict):
         raise InvalidInput("must be the JSON Schema of an object: type and properties", field="parameters")
@@ -159,7 +159,7 @@ def _check_value(schema: Any, value: Any, path: str) -> None:
 
 # -- what is submitted ------------------------------------------------------------------------------------------------
 def _check_workflow(workflow: dict[str, Any], schema: Mapping[str, Any]) -> None:
-    """Refuse what no parameters could make a workflow of; with defaults for all of them, what these would make."""
+    """Check the workflow: refuse what no parameters could complete, and with defaults for all, what they make."""
     for node in _nodes(workflow):
         if isinstance(node, Mapping) and MARK in node:
             name = node[MARK]
@@ -193,7 +193,7 @@ def _nodes(value: Any) -> Iterator[Any]:
 
 
 def _filled(value: Any, values: Mapping[str, Any]) -> Any:
-    """``value`` with parameters in their places; a task's field whose parameter has no value is left out."""
+    """``value`` with parameters filled in; a task's field whose parameter has no value is left out."""
     if isinstance(value, Mapping):
         if MARK in value:
             return values.get(value[MARK])

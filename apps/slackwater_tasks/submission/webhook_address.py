@@ -1,4 +1,4 @@
-"""Addresses that clients give to be told at, checked against requests forged from inside; and those of single tasks."""
+"""Addresses to which clients want to be told, checked against requests forged from inside."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ class Target:
 
     secure: bool
     host: str
-    """As it is looked up and certified: lower case, international names in their ASCII form."""
+    """The host as it is looked up and certified: lower case, international names in their ASCII form."""
     port: int
     path: str
-    """With its query."""
+    """The path with its query."""
 
     @property
     def authority(self) -> str:
-        """As the ``Host`` header has it."""
+        """The host as the ``Host`` header has it."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == PORTS["https" if self.secure else "http"] else f"{host}:{self.port}"
 
 
 def parse_url(text: Any, *, private: bool, ports: Collection[int] = (ANY_PORT,), field: str = "url") -> Target:
-    """An address to send to; ``InvalidInput`` for one that is none, or plainly leads inside, or to another port.
+    """Parse an address to send to; ``InvalidInput`` if it is none, plainly leads inside, or to another port.
 
     ``private``: whether addresses of private networks are allowed.
     """
@@ -79,7 +79,7 @@ def parse_url(text: Any, *, private: bool, ports: Collection[int] = (ANY_PORT,),
 
 
 def _is_inside(host: str) -> bool:
-    """Whether a host is written as an address that is not public; a name is looked up only when it is sent to."""
+    """Whether a host is written as an address that is not public; names are resolved only when sending."""
     try:
         return not is_public(host)
     except ValueError:
@@ -89,7 +89,7 @@ def _is_inside(host: str) -> bool:
 
 
 def parse_given(text: Any, *, field: str = "url") -> Target:
-    """A client's address, held to what the operator allows clients."""
+    """A client's address, checked against what the operator allows clients."""
     return parse_url(text, private=conf().webhook_private, ports=conf().webhook_ports, field=field)
 
 
@@ -98,7 +98,7 @@ COLUMNS: Final = ("task_id", "tenant_id", "url")
 
 
 def check_tasks(tenant_id: int, specs: Sequence[TaskSpec], paths: Sequence[str]) -> None:
-    """``InvalidInput`` names the ``webhook`` that is no address, or that nobody's secret would sign. Most have none."""
+    """Check a task's ``webhook``; ``InvalidInput`` for one that is no address, or that nobody's secret would sign."""
     some = [(spec.webhook, join(path, "webhook")) for spec, path in zip(specs, paths, strict=True) if spec.webhook]
     if not some:
         return

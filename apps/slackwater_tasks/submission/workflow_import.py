@@ -1,4 +1,4 @@
-"""Importing a recorded workflow: the submission that does each task's recorded run time in a slot of its own."""
+"""Imports a recorded workflow: the submission that spends each task's recorded run time in a slot of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CAP_EXTRA_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierMemory:
-    """A tier one may choose, with its memory."""
+    """A tier to choose from, with its memory."""
 
     slug: str
     memory_mb: int
@@ -26,7 +26,7 @@ class TierMemory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImportPlan:
-    """What is handed to the submission service, and what the reader of the report should know."""
+    """What is passed to the submission service, and what the reader of the report should know."""
 
     workflow: dict[str, Any]
     tiers: dict[str, int]
@@ -37,7 +37,7 @@ class ImportPlan:
 
 def plan_import(recorded: RecordedWorkflow, *, scale: float, tiers: Sequence[TierMemory], name: str = "",
                 handler: str = "demo.sleep") -> ImportPlan:  # fmt: skip
-    """A submission that does each task's recorded run time times ``scale`` (greater than 0) in a slot of its own."""
+    """A submission that spends each task's recorded run time times ``scale`` (greater than 0) in a slot of its own."""
     if not (scale > 0 and math.isfinite(scale)):
         raise InvalidInput("must be a number greater than 0", field="time_scale")
     if not tiers:

@@ -1,4 +1,4 @@
-"""The end of workflows: noticed once, written beside them; and the deletion of one that has ended."""
+"""The end of workflows: noticed once, and stored with them; and the deletion of ended workflows."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class Ended:
 
 
 def end(conn: Any, most: int) -> list[Ended]:
-    """Mark up to ``most`` workflows as ended whose tasks all have, in the transaction of ``conn``."""
+    """Mark up to ``most`` workflows whose tasks have all ended, in the transaction of ``conn``."""
     ids = [row[0] for row in conn.execute(OPEN, (most,)).fetchall()]
     return [Ended(*row) for row in conn.execute(END, (ids,)).fetchall()] if ids else []
 
 
 def delete(tenant_id: int, workflow_id: UUID) -> int:
-    """Delete a workflow with its tasks and all that stands beside them; returns how many tasks went.
+    """Delete a workflow with its tasks and all that belongs to them; returns how many tasks there were.
 
     ``Conflict`` while one of them has not ended, or a task elsewhere still waits for its result.
     """

@@ -37,7 +37,7 @@ class LedgerUpkeep:
     """The jobs over one connection."""
 
     def __init__(self, conf: SchedulerConf, publish: Callable[[Changes], None]) -> None:
-        """``publish`` tells pollers of changes, and the dispatcher that there is work."""
+        """``publish`` tells pollers of changes, and the dispatcher of work."""
         self.conf = conf
         self.publish = publish
         self.db = Database("slackwater upkeep")
@@ -111,7 +111,7 @@ class LedgerUpkeep:
         return count
 
     def expire_late(self) -> int:
-        """End tasks that may not start any more, and those given up when late; tell the clients of what else is late."""
+        """End tasks that may not start any more, and those given up when late; tell the clients of other late ones."""
 
         def work(conn: Any) -> list[Any]:
             rows = conn.execute(sql.due.LATE, (BATCH,)).fetchall()

@@ -1,4 +1,4 @@
-"""Parked tasks: those whose hindrance is gone go on, and those that no node could run for too long are given up."""
+"""Parked tasks: upkeep releases those no longer hindered, and gives up those that no node could run for too long."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RESUMED_BATCHES = 10
 
 @dataclass(frozen=True, slots=True)
 class ParkingUpkeep:
-    """Lets parked tasks go on whose hindrance is gone, and gives up what no node could run for too long."""
+    """Releases parked tasks that nothing hinders any more, and gives up what no node could run for too long."""
 
     conf: SchedulerConf
     db: Database
@@ -38,7 +38,7 @@ class ParkingUpkeep:
         ]
 
     def unpark_limited(self) -> int:
-        """Let go on whose rate limit was deleted, and who is near the latest start: it waits as an urgent task."""
+        """Release tasks whose rate limit was deleted, and those near their latest start, which then wait as urgent."""
         rows = self.db.conn.execute(sql.parking.STALE_PARKED, (BATCH,)).fetchall()
         return self._go_on(rows, "its execution rate no longer holds it, or its latest start is near")
 

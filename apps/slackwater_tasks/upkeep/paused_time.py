@@ -1,4 +1,4 @@
-"""Paused time does not count against delay tolerances, however a tenant, line or handler was paused.
+"""Paused time does not count against delay tolerances, whatever paused a tenant, line or handler.
 
 Upkeep notes what is paused; when it goes on, the latest start of each of its waiting tasks moves by the time it was
 held up. What two pauses held up at once is counted once. Meanwhile nothing of it is late, and nothing is promoted.
@@ -82,7 +82,7 @@ def jobs(db: Database) -> list[Job]:
 
 
 def note(db: Database) -> int:
-    """Note what is paused now, and what is so no more."""
+    """Note what is paused now, and what no longer is."""
     return int(db.conn.execute(NOTE).rowcount) + int(db.conn.execute(END).rowcount)
 
 

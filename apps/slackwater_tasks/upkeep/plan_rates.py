@@ -1,4 +1,4 @@
-"""Execution rates that plans give: a limit of its own for each tenant, kept as the tenant's plan says.
+"""Execution rates that plans give: each tenant has a limit of its own, kept as its plan says.
 
 It stands beside those that operators and tenants set, and is counted like them. A change of a plan, or of a tenant's
 plan, holds with the next round; upkeep mends what was changed past the models, and takes away what no plan gives now.
@@ -36,12 +36,12 @@ DELETE FROM slackwater_tasks_ratelimit r USING gone WHERE r.id = gone.id
 
 
 def settle(conn: Any) -> int:
-    """Give, change and take away; returns how many limits were given or taken away."""
+    """Add, change and remove limits; returns how many were added or removed."""
     return int(conn.execute(GIVE).rowcount) + int(conn.execute(TAKE_AWAY).rowcount)
 
 
 def _give(**_: Any) -> None:
-    """A plan or a tenant was saved: what it gives now holds at once."""
+    """Apply at once what a saved plan, or tenant's plan, gives now."""
     execute(GIVE)
 
 

@@ -1,4 +1,4 @@
-"""After a change of order: upkeep gives every task that waits the place it has under the order chosen now.
+"""After a change of order, upkeep gives every waiting task its place under the order chosen now.
 
 All orders count in microseconds of time behind a small group, so until that is done old and new ranks stand in one
 line without harm: nothing is lost, and nothing is held up by more than the change itself. Every change begins an
@@ -21,9 +21,9 @@ from slackwater_tasks.ledger.rows import first_level
 
 BATCH = 2000
 AT_ONCE_S = 0.5
-"""How long the job may keep the other jobs of upkeep waiting."""
+"""How long the job may keep upkeep's other jobs waiting."""
 SETTLED_S = TTL_S + 2.0
-"""After a change no process gives a rank of the order before any more."""
+"""So long after a change no process gives a rank of the earlier order any more."""
 PASSES = 2
 FIRST = UUID(int=0)
 
@@ -57,7 +57,7 @@ WHERE cell = %(cell)s AND epoch = %(epoch)s
 
 
 def rerank(conf: SchedulerConf, db: Database) -> int:
-    """Begin an epoch where the orders have changed, and go on with it; returns how many ranks were changed."""
+    """Begin an epoch if the orders have changed, and continue with it; returns how many ranks were changed."""
     chosen = active_policies.read(lambda sql, params: db.conn.execute(sql, params).fetchall(), conf, conf.cell)
     names = {"cell": conf.cell, "fingerprint": chosen.fingerprint(), "passes": PASSES}
     db.conn.execute(BEGIN, names)
@@ -70,7 +70,7 @@ def rerank(conf: SchedulerConf, db: Database) -> int:
 
 
 def _step(conn: Any, cell: str, chosen: Chosen) -> int | None:
-    """One batch; ``None`` when there is nothing to do now."""
+    """Handle one batch; ``None`` when there is nothing to do now."""
     row = conn.execute(NEXT, (cell,)).fetchone()
     if row is None:
         return None

@@ -19,7 +19,7 @@ from slackwater_tenants.models import Tenant
 
 BATCH = 1_000
 EFFECTS_KEPT_DAYS = 400
-"""How long the keys of effects that are done are kept. One that is in doubt is kept until somebody settles it."""
+"""How long the keys of finished effects are kept. A key in doubt is kept until somebody settles it."""
 
 # The ids carry the time of submission, so the index by tenant and id finds the old ones first.
 _OLD = """
@@ -73,11 +73,11 @@ PAST = (
     "DELETE FROM slackwater_tasks_dependency WHERE parent_id = ANY(%s)",
     "DELETE FROM slackwater_tasks_task WHERE id = ANY(%s)",
 )
-"""Delete tasks that have ended, with all that stands beside them."""
+"""Delete ended tasks, with all that belongs to them."""
 
 
 def prune(db: Database, tenant_id: int | None = None) -> int:
-    """Delete one batch of each tenant (or of one) that is older than its plan keeps it; returns how many went.
+    """Delete one batch of each tenant (or of one) that is older than its plan keeps it; returns how many.
 
     Tasks are counted, and the keys of effects, which go only where no tenant is named.
     """
@@ -105,7 +105,7 @@ def _prune_workflows(params: dict[str, Any], conn: Any) -> int:
 
 
 def forget(conn: Any, rows: Sequence[tuple[Any, ...]]) -> int:
-    """Delete the tasks whose ids these rows are; returns how many."""
+    """Delete the tasks with these rows' ids; returns how many."""
     ids = [row[0] for row in rows]
     for statement in PAST:
         conn.execute(statement, (ids,))

@@ -6,7 +6,7 @@ from scheduler_ext.core.sql import named
 
 
 def task_of(live: str) -> str:
-    """The condition that ``t``, of the tasks' table, is the task of ``live``'s row, whatever the planner believes.
+    """The condition that row ``t`` of the tasks' table is the task of ``live``'s row, whatever the planner believes.
 
     The key finds it by its id. The index by tenant, should that look as cheap, finds it by the bounds beside the tenant:
     before PostgreSQL 17 no list is searched for behind another, and every task of the tenant would be read.

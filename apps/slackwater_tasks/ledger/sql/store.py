@@ -14,20 +14,20 @@ from slackwater_tasks.models import LiveTask, Task
 
 
 class Count(NamedTuple):
-    """By what a tenant's tasks are counted."""
+    """The columns by which a tenant's tasks are counted."""
 
     tenant: int
     n: int
     urgent: int
     most: int
-    """Unfinished tasks that it may have."""
+    """How many unfinished tasks it may have."""
     step: float
-    """Seconds by which one submission moves the theoretical arrival."""
+    """The seconds by which one submission moves the theoretical arrival."""
     burst: float
     charged: float
-    """Submissions that count against the rate."""
+    """How many submissions count against the rate."""
     permille: int
-    """Of its unfinished tasks, so many may be urgent, or as many as ``urgent_free``."""
+    """How many of its unfinished tasks may be urgent, if that is more than ``urgent_free``."""
     urgent_free: int
 
 
@@ -62,7 +62,7 @@ SELECT 1 FROM slackwater_tenants_tenantcounter WHERE tenant_id = ANY($1::bigint[
 
 @lru_cache(maxsize=256)
 def store_statement(tenants: int, wide: tuple[int, tuple[str, ...]], narrow: tuple[int, tuple[str, ...]]) -> str:
-    """The statement that counts the tasks of some tenants, and writes rows of those whose counters allow it.
+    """The statement that counts the tasks of some tenants, and writes the rows of those whose counters allow it.
 
     ``wide``, ``narrow``: how many rows of the task and of the live table, and their columns.
     """
