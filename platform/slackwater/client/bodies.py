@@ -80,7 +80,7 @@ class PatchedTaskChange(TypedDict, total=False):
 
 
 class ResourcesIn(TypedDict, total=False):
-    """ResourcesIn"""
+    """Amounts in place of those of the tier."""
 
     cpu_milli: int
     memory_mb: int
