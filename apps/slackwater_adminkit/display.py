@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -82,6 +82,18 @@ def _told(value: Any) -> Any:
         return ", ".join(str(_told(item)) for item in value) or "none"
     return (
         {None: "–", True: "yes", False: "no"}.get(value, value) if value is None or isinstance(value, bool) else value
+    )
+
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[Any]], empty: str) -> SafeString:
+    """A small table inside a page, which scrolls where it is wider than its place; ``empty`` where it has no row."""
+    if not rows:
+        return format_html('<span class="sw-quiet">{}</span>', empty)
+    cells = (format_html_join("", "<td>{}</td>", ((value,) for value in row)) for row in rows)
+    return format_html(
+        '<div class="sw-scroll" tabindex="0"><table class="sw-table"><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>',
+        format_html_join("", "<th>{}</th>", ((name,) for name in headers)),
+        format_html_join("", "<tr>{}</tr>", ((row,) for row in cells)),
     )
 
 

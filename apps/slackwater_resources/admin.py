@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlencode
 
 from django.contrib import admin
@@ -91,13 +91,13 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
     list_filter = ("state", "cell", "sandbox")
     search_fields = ("name", "hostname", "incarnation")
     date_hierarchy = "started_at"
-    fieldsets = (
+    fieldsets: ClassVar[Any] = (
         (None, {"fields": (("name", "hostname"), ("shown_state", "cell"), "incarnation")}),
         ("Lease", {"fields": (("started_at", "heartbeat_at", "lease_expires_at"),)}),
         ("Offers", {"fields": ("resources", "slot_list", "handler_names", "labels", "sandbox", "enforced")}),
         ("Reported", {"fields": ("statistics", "work")}),
     )
-    readonly_fields = ("shown_state", "resources", "slot_list", "handler_names", "statistics", "work")
+    readonly_fields: ClassVar[Any] = ("shown_state", "resources", "slot_list", "handler_names", "statistics", "work")
     buttons: ClassVar = {
         "drain": Button(
             label="Drain",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
+from uuid import UUID
 
 from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import OuterRef, QuerySet, Subquery
 from django.forms.models import construct_instance
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
@@ -17,6 +18,7 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdo
 from unfold.widgets import UnfoldAdminTextareaWidget
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
+from scheduler_ext.core.states import TaskState
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button, ButtonsMixin
 from slackwater_adminkit.display import JsonField, ago, badge, clock, column, seconds
@@ -24,6 +26,8 @@ from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, Service
 from slackwater_schedules import services
 from slackwater_schedules.fields import FIELDS, parse_schedule
 from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_tasks.models import Task
+from slackwater_tasks.read.tasks import word
 
 UPCOMING = 10
 RECENT = 20
@@ -84,13 +88,13 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         return {name: value for name, value in given.items() if value or name not in SUBMITTED}
 
 
-def made_link(fire: ScheduleFire) -> SafeString | str:
+def made_link(task_id: UUID | None, workflow_id: UUID | None) -> SafeString | str:
     """A link to the task or workflow that a firing made; its bare id where those have no page."""
-    found = fire.task_id or fire.workflow_id
+    found = task_id or workflow_id
     if found is None:
         return "–"
     try:
-        url = reverse(f"admin:slackwater_tasks_{'task' if fire.task_id else 'workflow'}_change", args=[found])
+        url = reverse(f"admin:slackwater_tasks_{'task' if task_id else 'workflow'}_change", args=[found])
     except NoReverseMatch:
         return str(found)
     return format_html('<a href="{}">…{}</a>', url, str(found)[-8:])
@@ -105,7 +109,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
     """Tasks that are submitted again and again."""
 
     form = ScheduleForm
-    list_display = ("name", "tenant", "kind", "shown_state", "next_fire", "time_zone", "overlap", "missed")
+    list_display = ("name", "tenant", "kind", "shown_state", "last_fire", "outcome", "next_fire", "time_zone")
     list_select_related = ("tenant",)
     list_filter = (
         ("tenant", AutocompleteSelectFilter),
@@ -151,6 +155,33 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         "next", lambda schedule: ago(schedule.next_fire_at) if not schedule.paused else "–", ordering="next_due_at"
     )
 
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Schedule]:
+        """With the last firing of each, and the state of the task it made."""
+        fires = ScheduleFire.objects.unscoped().filter(schedule=OuterRef("pk")).order_by("-fire_at")
+        rows: QuerySet[Schedule] = super().get_queryset(request)
+        rows = rows.annotate(
+            **{
+                f"last_{name}": Subquery(fires.values(name)[:1])
+                for name in ("fire_at", "outcome", "task_id", "workflow_id")
+            }
+        )
+        made = Task.objects.unscoped().filter(pk=OuterRef("last_task_id"))  # both: the schedule says whose they are
+        return rows.annotate(last_state=Subquery(made.values("state")))
+
+    last_fire = column("last", lambda schedule: ago(schedule.last_fire_at))
+
+    @admin.display(description="outcome")
+    def outcome(self, obj: Any) -> SafeString | str:
+        """What became of the last firing: the end of its task where that has ended."""
+        if obj.last_outcome is None:
+            return "–"
+        made = made_link(obj.last_task_id, obj.last_workflow_id)
+        if obj.last_outcome != ScheduleFire.Outcome.SUBMITTED:
+            return fire_badge(obj.last_outcome)
+        state = word(TaskState(obj.last_state)) if obj.last_state is not None else ""
+        found = state or ("in progress" if obj.last_task_id else "submitted")
+        return format_html("{} {}", badge(found, state or "running"), made)
+
     @admin.display(description="next firings")
     def upcoming(self, obj: Schedule) -> SafeString | str:
         try:
@@ -164,7 +195,13 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         # Unscoped: the schedule says whose they are.
         fires = ScheduleFire.objects.unscoped().filter(schedule=obj).order_by("-fire_at")[:RECENT]
         rows = (
-            (clock(f.fire_at, day=True), fire_badge(f.outcome), made_link(f), seconds(f.late_by_s), f.error)
+            (
+                clock(f.fire_at, day=True),
+                fire_badge(f.outcome),
+                made_link(f.task_id, f.workflow_id),
+                seconds(f.late_by_s),
+                f.error,
+            )
             for f in fires
         )
         return format_html_join("", "<div>{} {} {} late by {} {}</div>", rows) or "none"
@@ -219,4 +256,4 @@ class ScheduleFireAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
     fire = column("for", lambda fire: clock(fire.fire_at, day=True))
     shown_outcome = column("outcome", lambda fire: fire_badge(fire.outcome))
     late = column("late by", lambda fire: seconds(fire.late_by_s))
-    task = column("task", made_link)
+    task = column("task", lambda fire: made_link(fire.task_id, fire.workflow_id))

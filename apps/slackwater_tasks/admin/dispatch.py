@@ -7,7 +7,8 @@ from uuid import UUID
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.db.models import QuerySet
+from django.db.models import DateTimeField, IntegerField, QuerySet
+from django.db.models.expressions import RawSQL
 from django.http import HttpRequest, StreamingHttpResponse
 from django.shortcuts import get_object_or_404
 from django.urls import path, reverse
@@ -17,6 +18,7 @@ from django.utils.http import content_disposition_header
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
 
+from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.display import ago, badge, column
@@ -30,6 +32,16 @@ from slackwater_tasks.read.tasks import word
 from slackwater_tasks.runtime import artifacts
 
 TEXT_SHOWN = 100_000
+READY_COUNTED = 1_000
+READY = named("""
+SELECT count(*) FROM (SELECT 1 FROM slackwater_tasks_livetask l
+    WHERE l.phase = :phase.READY AND l.line_id = slackwater_tasks_line.id LIMIT %s) x
+""")
+HEAD = named("""
+SELECT k.submitted_at FROM slackwater_tasks_task k WHERE k.id = (
+    SELECT l.task_id FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id = slackwater_tasks_line.id
+    ORDER BY l.rank_group, l.rank, l.task_id LIMIT 1)
+""")
 DOWNLOAD = "admin:slackwater_tasks_artifact_download"
 
 
@@ -38,7 +50,7 @@ class LineAdmin(AllTenantsMixin, TerminateMixin, PausableMixin, ReadOnlyMixin, S
     """Lines exist by use. An operator pauses them, or ends all their work."""
 
     buttons: ClassVar = {**PausableMixin.buttons, "terminate": TERMINATE}
-    list_display = ("shown_category", "tenant", "tier", "labels", "state")
+    list_display = ("shown_category", "tenant", "tier", "labels", "state", "ready", "waits")
     list_select_related = ("tenant", "tier")
     list_filter = (("tenant", AutocompleteSelectFilter), ("category", ChoicesDropdownFilter), "paused")
     search_fields = ("tenant__slug", "tier__slug")
@@ -54,6 +66,18 @@ class LineAdmin(AllTenantsMixin, TerminateMixin, PausableMixin, ReadOnlyMixin, S
         return badge("tenant paused", "waiting") if obj.tenant.paused and not obj.paused else super().state(obj)
 
     labels = column("labels", lambda line: ", ".join([*line.require_labels, *(f"({it})" for it in line.prefer_labels)]))
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Line]:
+        """With how many are ready in each, counted up to a bound, and since when the first of them waits."""
+        ready = RawSQL(READY, [READY_COUNTED + 1], output_field=IntegerField())  # noqa: S611 - ours, as below
+        rows: QuerySet[Line] = super().get_queryset(request)
+        since = RawSQL(HEAD, [], output_field=DateTimeField())  # noqa: S611
+        return rows.annotate(ready_count=ready, head_since=since)
+
+    ready = column(
+        "ready", lambda line: f"{READY_COUNTED:,}+" if line.ready_count > READY_COUNTED else line.ready_count
+    )
+    waits = column("its first submitted", lambda line: ago(line.head_since))
 
     def set_paused(self, obj: Line, *, paused: bool) -> bool:
         return set_line_paused(obj, paused=paused)

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any
 
-from django.contrib import admin
 from django.http import HttpRequest
 
 from slackwater_adminkit.buttons import Button, ButtonsMixin
 from slackwater_adminkit.services import actor
 from slackwater_tasks.control.terminate import Subject, foretell, terminate
 from slackwater_tasks.field_kinds import Text
-from slackwater_tenants.admin import TenantAdmin
-from slackwater_tenants.models import Tenant
 
 TERMINATE = Button(
     label="Terminate…",
@@ -48,16 +45,3 @@ class TerminateMixin(ButtonsMixin):
             f"{done.cancelled} tasks were cancelled, {done.asked} that run were asked to end, {done.dead_letters} dead "
             f"letters were deleted.{more}"
         )
-
-
-admin.site.unregister(Tenant)
-
-
-@admin.register(Tenant)
-class TenantWorkAdmin(TerminateMixin, TenantAdmin):
-    """Tenants, with what is done to their work: only here are both known."""
-
-    buttons: ClassVar = {**TenantAdmin.buttons, "terminate": TERMINATE}
-
-    def subject(self, obj: Tenant) -> Subject:
-        return Subject.of_tenant(obj)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -13,6 +14,7 @@ from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_schedules.firing import fire_due
 from slackwater_tasks.models import Task
 from slackwater_tasks.submission import service
 from slackwater_tasks.submission.service import submit_workflow
@@ -21,6 +23,7 @@ from slackwater_tenants.services import create_api_key, create_tenant
 from tests.support.admin import submit
 from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
+from tests.support.schedules import FIRES, due
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
 
@@ -133,6 +136,29 @@ class TestPages:
             response = page.get(url)
         assert len(response.context["cl"].result_list) == 26
         assert len(many) == len(few), [q["sql"] for q in many]
+
+    def test_pages_tell_what_runs_what_ended_and_what_waits(self, page: Client, tenant: Tenant) -> None:
+        worker = HandWorker("node-7")
+        worker.run(submit(tenant, name="done before"), took_s=2)
+        worker.start(submit(tenant, name="at work"))
+        submit(tenant, name="waits")
+        schedule = due(tenant, name="hourly")
+        fire_due()
+
+        def text(name: str, *args: Any) -> str:
+            return re.sub(r"<[^>]+>|\s+", " ", page.get(reverse(f"admin:{name}", args=args)).content.decode())
+
+        node = text("slackwater_resources_node_change", worker.node.pk)
+        assert ("at work" in node, "done before" in node, "CPU: 4 cores" in node) == (True, True, True)
+        client = text("slackwater_tenants_tenant_change", tenant.pk)
+        assert "at work" in client
+        assert re.search(r"Tasks not finished +3 ", client), client
+        assert re.search(r"active +1 ", text("slackwater_tasks_line_changelist"))
+        assert "in progress" in text("slackwater_schedules_schedule_changelist")
+        fire = FIRES.get(schedule=schedule)
+        assert fire.task_id is not None
+        worker.run(fire.task_id)
+        assert re.search(r"ago +succeeded ", text("slackwater_schedules_schedule_changelist"))
 
     def test_a_waiting_task_shows_who_holds_what_it_waits_for(self, page: Client, tenant: Tenant) -> None:
         worker = HandWorker()

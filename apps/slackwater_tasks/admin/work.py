@@ -1,0 +1,137 @@
+"""Nodes and tenants in the admin with the work they have, which the apps they belong to do not know."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+from urllib.parse import urlencode
+
+from django.contrib import admin
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
+
+from scheduler_ext.core.states import Outcome
+from slackwater_adminkit.display import ago, column, seconds, table
+from slackwater_resources.admin import NodeAdmin
+from slackwater_resources.models import Node
+from slackwater_tasks.admin.graphs import task_url
+from slackwater_tasks.admin.terminate import TERMINATE, TerminateMixin
+from slackwater_tasks.control.terminate import Subject
+from slackwater_tasks.ledger.connection import fetch_dicts
+from slackwater_tasks.read import overview, platform
+from slackwater_tasks.read.tasks import word
+from slackwater_tenants.admin import TenantAdmin
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.scoping import tenant_scope
+
+SHOWN = 20
+LOOKED_AT = 5_000
+# No index leads from a node to its attempts: the latest of all nodes are looked through.
+ENDED = """
+SELECT a.task_id AS id, t.name, t.handler, a.number, a.outcome, a.finished_at,
+    extract(epoch FROM a.finished_at - a.started_at)::float8 AS took_s
+FROM (SELECT * FROM slackwater_tasks_attempt ORDER BY id DESC LIMIT %s) a JOIN slackwater_tasks_task t ON t.id = a.task_id
+WHERE a.node_id = %s ORDER BY a.id DESC LIMIT %s
+"""
+LINKS = (
+    ("Tasks", "slackwater_tasks_task"), ("Workflows", "slackwater_tasks_workflow"),
+    ("Dead letters", "slackwater_tasks_deadletter"), ("Schedules", "slackwater_schedules_schedule"),
+    ("Lines", "slackwater_tasks_line"), ("API keys", "slackwater_tenants_apikey"),
+    ("Rate limits", "slackwater_tasks_ratelimit"), ("Webhooks", "slackwater_monitoring_subscription"),
+    ("Scripts", "slackwater_tasks_script"), ("Receipts", "slackwater_monitoring_receiptpage"),
+)  # fmt: skip
+
+
+def _task(row: dict[str, Any]) -> SafeString:
+    return format_html('<a href="{}">{}</a>', task_url(row["id"]), row["name"] or row["handler"] or "script")
+
+
+def running_table(rows: list[dict[str, Any]]) -> SafeString:
+    """What runs, the longest first."""
+    shown = [
+        (_task(r), r["tenant"], r["node"] or "–", seconds(r["running_s"]), seconds(r["cap_s"])) for r in rows
+    ]  # fmt: skip
+    return table(("Task", "Tenant", "Node", "Runs for", "Cap"), shown, "nothing")
+
+
+admin.site.unregister(Node)
+admin.site.unregister(Tenant)
+
+
+@admin.register(Node)
+class NodeWorkAdmin(NodeAdmin):
+    """Nodes, with the tasks they run and ran."""
+
+    @admin.display(description="runs")
+    def work(self, obj: Node) -> SafeString:
+        """Its running tasks; all it ever had are a search in the list of tasks."""
+        tasks = f"{reverse('admin:slackwater_tasks_task_changelist')}?{urlencode({'q': f'node:{obj.name}'})}"
+        rows = running_table(platform.running(node_id=obj.pk, limit=SHOWN))
+        return format_html('{} <a href="{}">all tasks of the node</a>', rows, tasks)
+
+    @admin.display(description="ended lately")
+    def history(self, obj: Node) -> SafeString:
+        rows = [
+            (
+                _task(r),
+                r["number"],
+                word(Outcome(r["outcome"])).replace("_", " "),
+                ago(r["finished_at"]),
+                seconds(r["took_s"]),
+            )
+            for r in fetch_dicts(ENDED, [LOOKED_AT, obj.pk, SHOWN])
+        ]
+        return table(("Task", "Attempt", "Outcome", "Ended", "Took"), rows, f"none of the last {LOOKED_AT:,} attempts")
+
+    readonly_fields: ClassVar[Any] = (*NodeAdmin.readonly_fields, "history")
+    fieldsets: ClassVar[Any] = (
+        *(entry for entry in NodeAdmin.fieldsets if entry[0] != "Reported"),
+        ("Work", {"fields": ("work", "history")}),
+        ("Reported", {"fields": ("statistics",)}),
+    )
+
+
+@admin.register(Tenant)
+class TenantWorkAdmin(TerminateMixin, TenantAdmin):
+    """Tenants, with what they hold and may, and what is done to their work."""
+
+    buttons: ClassVar = {**TenantAdmin.buttons, "terminate": TERMINATE}
+
+    def subject(self, obj: Tenant) -> Subject:
+        return Subject.of_tenant(obj)
+
+    def get_readonly_fields(self, request: HttpRequest, obj: Tenant | None = None) -> Any:
+        """Its use of the platform is told, never written."""
+        return (*super().get_readonly_fields(request, obj), *(("usage", "work", "links") if obj else ()))
+
+    def get_fields(self, request: HttpRequest, obj: Tenant | None = None) -> Any:
+        """First what an operator looks for."""
+        fields = super().get_fields(request, obj)
+        return [*fields[:2], "usage", "work", "links", *fields[2:]] if obj else fields
+
+    @admin.display(description="used of its plan")
+    def usage(self, obj: Tenant) -> SafeString:
+        with tenant_scope(obj.pk):
+            found = overview.limits(obj)
+        used, most = found["used"], found["limits"]
+        rows = (
+            ("Tasks not finished", used["unfinished"], most["max_waiting"]),
+            ("of these urgent", used["urgent_unfinished"], "–"),
+            ("Claimed or running", used["in_flight"], most["max_in_flight"]),
+            ("Submissions it may make now", used["submissions_available_now"], most["burst"]),
+            ("Submissions an hour", "–", most["tasks_per_hour"]),
+        )
+        shown = [(what, *(f"{n:,}" if isinstance(n, int) else n for n in pair)) for what, *pair in rows]
+        plan = format_html(
+            '<a href="{}">plan {}</a>', reverse("admin:slackwater_tenants_plan_change", args=[obj.plan_id]), obj.plan
+        )
+        return format_html("{} {}", table(("", "Now", "At most"), shown, ""), plan)
+
+    work = column("runs", lambda tenant: running_table(platform.running(tenant.pk, limit=SHOWN)))
+
+    @admin.display(description="its")
+    def links(self, obj: Tenant) -> SafeString:
+        """The lists of what is its own."""
+        pairs = ((reverse(f"admin:{name}_changelist"), obj.pk, title) for title, name in LINKS)
+        return format_html_join(" · ", '<a href="{}?tenant__id__exact={}">{}</a>', pairs)
