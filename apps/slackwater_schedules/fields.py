@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
 from scheduler_ext.core.errors import Faults, InvalidInput
 from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
 from slackwater_schedules.occurrences import Missed
 from slackwater_schedules.recurrence import Kind
-from slackwater_schedules.rules import MAX_INTERVAL_S, check_zone, read_instant
+from slackwater_schedules.rules import MAX_INTERVAL_S, check_zone, read_instant, read_rule
 from slackwater_tasks.field_kinds import Flag, Object, Whole, clean_name
+from slackwater_tasks.spec import parse_fields
 from slackwater_tasks.submission import templates
 
 RULE_FIELDS: Final = frozenset({"kind", "rule", "time_zone", "start_at", "end_at"})
@@ -91,6 +92,7 @@ def _instant(value: Any, field: str) -> datetime | None:
     return None if value is None else read_instant(value, field, "UTC")
 
 
+ANY_MOMENT: Final = datetime(2000, 1, 1, tzinfo=UTC)
 FIELDS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "name": _name,
     "kind": _choice([*Kind]),
@@ -118,5 +120,17 @@ def parse_schedule(data: Any, *needed: str) -> dict[str, Any]:
     fields = faults.unknown(data, FIELDS)
     values = {name: faults.of(FIELDS[name], value, name) for name, value in fields.items()}
     faults.needed(fields, *needed)
+    _look_inside(faults, values if not needed else {"rule": {}, **values})
     faults.tell()
     return values
+
+
+def _look_inside(faults: Faults, values: Mapping[str, Any]) -> None:
+    """Note the faults of a rule, and of each task, that is well formed so far: one answer tells of all."""
+    if values.get("kind") and values.get("rule") is not None:
+        zone = values.get("time_zone") or "UTC"
+        faults.of(read_rule, values["kind"], values["rule"], zone=zone, anchor=ANY_MOMENT)
+    if values.get("task"):
+        faults.of(parse_fields, values["task"], "task")
+    for n, task in enumerate((values.get("workflow") or {}).get("tasks", ())):
+        faults.of(parse_fields, task, f"workflow.tasks[{n}]")

@@ -135,6 +135,7 @@ def edit_ended(task: Task, changes: Any, *, actor: str) -> None:
 def _check_plan(task: Task, new: TaskSpec) -> None:
     if new.cap_ms is not None:
         limits.check_cap(task.tenant.plan, new.cap_ms, field="execution_cap_s")
+    limits.check_category(task.tenant.plan, new.category)
     limits.check_payload(task.tenant.plan, sum(len(text.encode()) for text in new.payload), field="args")
 
 

@@ -204,6 +204,7 @@ class _Admission:
         tier = resolve_tier(tenant, spec.tier, join(path, "tier"))
         if spec.resources:
             tier = _with_resources(tenant, tier, spec.resources, join(path, "resources"))
+        limits.check_category(tenant.plan, spec.category, field=join(path, "category"))
         longest = tenant.plan.max_cap_s * 1000
         cap_ms = spec.cap_ms if spec.cap_ms is not None else min(tier.default_cap_ms, longest)
         limits.check_cap(tenant.plan, cap_ms, field=join(path, "execution_cap_s"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from scheduler_ext.core.errors import InvalidInput, LimitExceeded, NotGranted, QuotaExceeded, TooLarge
+from scheduler_ext.core.states import Category
 from slackwater_tasks.ledger import transitions
 from slackwater_tasks.ledger.sql.store import Count
 from slackwater_tenants.models import Plan, Tenant
@@ -125,6 +126,12 @@ def check_tier(plan: Plan, tier: str, *, field: str = "tier") -> None:
     if tier not in plan.tiers:
         allowed = ", ".join(sorted(plan.tiers)) or "none"
         raise NotGranted(f"the plan does not grant the tier {tier!r}; it grants {allowed}", field=field)
+
+
+def check_category(plan: Plan, category: Category, *, field: str = "category") -> None:
+    """``NotGranted`` for urgent work where the plan allows none."""
+    if category is Category.URGENT and not plan.max_urgent_permille:
+        raise NotGranted("the plan allows no urgent tasks", field=field)
 
 
 def check_cap(plan: Plan, cap_ms: int, *, field: str = "cap_ms") -> None:

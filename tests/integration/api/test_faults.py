@@ -40,6 +40,16 @@ def test_all_faults_are_told_at_once(acme: ApiClient) -> None:
         ("/webhooks", {"url": 5, "evnets": [], "tags": "x"}, {"url", "evnets", "tags", "events"}),
         ("/schedules", {"kind": "x", "jitter_s": -1, "rul": {}}, {"kind", "jitter_s", "rul", "name"}),
         (
+            "/schedules",
+            {
+                "name": "",
+                "kind": "daily",
+                "rule": {"times": ["99:00"]},
+                "task": {"handler": "x", "priority": -1, "tags": 1},
+            },
+            {"name", "rule.times[0]", "task.priority", "task.tags"},
+        ),
+        (
             "/keys",
             {"name": 1, "scopes": [], "expires": 1, "origins": ["x"]},
             {"name", "scopes", "expires", "origins[0]"},

@@ -95,6 +95,6 @@ def test_every_submission_can_be_quoted_and_refuses_what_it_would_refuse(cell: C
     cell.tenant.plan.max_urgent_permille = 0
     cell.tenant.plan.save()
     remembered.forget()
-    assert cell.client.post("/tasks?dry_run=true", {**task, "category": "urgent"}).code == "quota_exceeded"
+    assert cell.client.post("/tasks?dry_run=true", {**task, "category": "urgent"}).code == "not_granted"
     assert "urgent" not in {one["category"] for one in quoted(cell, "/tasks", task)["patience"]}
     assert not LiveTask.objects.unscoped().filter(task__handler="no.such").exists()  # the test is no tenant

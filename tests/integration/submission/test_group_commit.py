@@ -192,8 +192,8 @@ def test_the_quota_and_the_share_of_urgent_work_hold(acme: Tenant) -> None:
     assert kinds(answers) == [Submission] * 5 + [QuotaExceeded] * 4
     limit(acme, max_waiting=1000, max_urgent_permille=0)
     answers = submit_each(acme, [single(category=c) for c in ("urgent", "delayable", "urgent", "offpeak")])
-    assert kinds(answers) == [QuotaExceeded, Submission, QuotaExceeded, Submission]
-    assert isinstance(answers[0], QuotaExceeded)
+    assert kinds(answers) == [NotGranted, Submission, NotGranted, Submission]
+    assert isinstance(answers[0], NotGranted)
     assert answers[0].field == "category"
     assert counted(acme) == (7, 7, 7)
 
