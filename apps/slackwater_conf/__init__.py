@@ -34,6 +34,9 @@ class Conf:
 
     cell: str = "default"
     """The cell this process belongs to: a set of tenants and nodes with one leading dispatcher."""
+    ledger_alias: str = "default"
+    """The database of ``DATABASES`` that has the ledger, in a Django project whose own is another one: see
+    [Django](../how-to/django.md#the-ledger-in-another-database). A task is then no part of the project's transactions."""
     redis_url: str = "redis://127.0.0.1:6379/0"
     """Redis or Valkey (``redis://``, ``rediss://``, ``unix://``, or
     ``sentinel://:password@host:port,host:port/0?master=name`` for a group with Sentinel). The service's variable not

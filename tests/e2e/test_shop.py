@@ -21,6 +21,7 @@ from slackwater_resources.models import Handler, Node
 from slackwater_tasks.explain.explanation import explain
 from slackwater_tasks.models import Attempt, Task
 from slackwater_tenants.scoping import tenant_scope
+from tests.support import processes
 from tests.support.platform import FAST, Platform
 from tests.support.processes import ROOT
 from tests.support.waiting import wait_until
@@ -32,6 +33,26 @@ import slackwater
 
 INSTALLED_APPS += slackwater.DJANGO_APPS
 SLACKWATER = {"DURABLE": ["orders.*"], "TENANT": "acme", "REDIS_URL": CELERY_BROKER_URL}
+"""
+ELSEWHERE = """
+_ledger = conninfo_to_dict(os.environ["SHOP_LEDGER"])
+DATABASES["ledger"] = {"ENGINE": "django.db.backends.postgresql", "NAME": _ledger.pop("dbname"), "OPTIONS": _ledger}
+DATABASE_ROUTERS = ["slackwater_conf.database.LedgerRouter"]
+SLACKWATER["LEDGER_ALIAS"] = "ledger"
+"""
+APART = """
+from django.db import transaction
+from django.utils import timezone
+from apps.orders import tasks
+from apps.orders.models import Order
+from apps.people.models import User
+
+order = Order.objects.create(buyer=User.objects.create(username="ann"), total="9.90")
+order.refresh_from_db()
+with transaction.atomic():
+    apart = tasks.mail.delay(order.pk, "apart")
+    assert apart.get(timeout=120) == "apart", "it runs before this transaction has committed"
+assert sorted(tasks.process(order.pk, order.total, timezone.now()).get(timeout=120)) == ["9.90", "order"]
 """
 PLAIN = """
 import os
@@ -163,6 +184,29 @@ def test_a_project_moves_by_one_setting(platform: Platform, shop: Path) -> None:
     charged = list(Attempt._plain.filter(task=waiting).order_by("number").values_list("outcome", flat=True))
     assert charged == [Outcome.RETRY, Outcome.SUCCEEDED]
     assert not Task._plain.filter(handler="audit.log").exists(), "what no pattern names goes where it went"
+
+
+@pytest.mark.slow
+def test_a_project_whose_ledger_is_another_database(platform: Platform, shop: Path, database_url: str) -> None:
+    settings = shop / "shop" / "settings.py"
+    settings.write_text(settings.read_text() + ELSEWHERE)
+    platform.env["SHOP_LEDGER"] = database_url
+    done = subprocess.run(
+        manage(platform, shop, "migrate", "--run-syncdb", "-v", "0"), env={**os.environ, **platform.env}, check=False,
+        capture_output=True, text=True, cwd=shop,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with connection.cursor() as cur:
+        cur.execute("SELECT count(*) FROM pg_tables WHERE schemaname = 'shop' AND tablename LIKE 'slackwater%'")
+        assert cur.fetchone() == (0,), "the platform's tables are not the project's"
+    for name in ("dispatcher", "upkeep"):
+        platform.start(name, processes.manage(f"run_{name}"), DJANGO_SETTINGS_MODULE="slackwater.settings.embedded")
+    options = ["-n", "shop@test", "-c", "1", "--without-gossip", "--without-mingle", "-l", "INFO"]
+    worker = platform.start("w1", [sys.executable, "-W", "ignore", "-m", "celery", "-A", "shop", "worker", *options])
+    story = platform.start("story", manage(platform, shop, "shell", "-c", APART))
+    assert story.wait(timeout=240) == 0, story.output + worker.output
+    expected = {"charge": 2, "told": 1, "log": 1, "mail order": 1, "mail thanks": 1, "mail apart": 1}
+    wait_until(lambda: steps() == expected, timeout=60, message="each ran as often as it says")
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.work import Changes
+from slackwater_conf.database import in_ledger
 from slackwater_tasks.control import stored_task
 from slackwater_tasks.ledger import events, hints, transitions
 from slackwater_tasks.read.tasks import word
@@ -30,6 +31,7 @@ RETURNING task_id, tenant_id, fence, node_id
 """)
 
 
+@in_ledger
 def cancel(
     tenant_id: int, task_id: UUID, *, actor: str = "", dependents: bool = False, reason: str = "cancelled on request"
 ) -> TaskState:

@@ -20,6 +20,7 @@ from scheduler_ext.task.publishing import Ledger
 from scheduler_ext.task.results import Seen
 from scheduler_ext.task.running import task as running_task
 from slackwater_conf import conf
+from slackwater_conf.database import in_ledger
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import allow, rewrite
 from slackwater_tasks.control.owner import owner
@@ -54,9 +55,11 @@ _uncommitted: set[str] = set()
 class CeleryCalls(Ledger):
     """Takes what an application publishes, for the tenant in context, or the one that ``SLACKWATER_TENANT`` names."""
 
+    @in_ledger
     def is_handler(self, name: str) -> bool:
         return reference_cache.handler_id(name) is not None
 
+    @in_ledger
     def submit(self, signature: Any, running: TaskContext | None) -> list[str]:
         if running is not None:
             return _from_task(signature, running)
@@ -71,11 +74,13 @@ class CeleryCalls(Ledger):
             transaction.on_commit(partial(_uncommitted.difference_update, ids))
         return ids
 
+    @in_ledger
     def go_on_as(self, canvas: Any, running: TaskContext) -> None:
         tasks, feed, key = _compiled(canvas, running)
         close_if_broken()
         add_subtasks(running.task, tasks, join=False, key=key, gathers=feed)
 
+    @in_ledger
     def unsuccessful(self, task: Started, *, gathered: bool) -> Seen | None:
         close_if_broken()
         outcomes = (
@@ -91,22 +96,28 @@ class CeleryCalls(Ledger):
         with tenant_scope(tenant_id):
             yield _seen(task_id, tenant_id)
 
+    @in_ledger
     def release(self) -> None:
         connection.close()
 
+    @in_ledger
     def rewrite(self, task: Started, args: list[Any], kwargs: dict[str, Any]) -> None:
         rewrite(task, args, kwargs)
 
+    @in_ledger
     def allow(self, task: Started, attempts: int) -> None:
         allow(task, attempts)
 
+    @in_ledger
     def look(self, task_id: str) -> Seen | None:
         return _seen(task_id, _tenant_id(task_id))
 
+    @in_ledger
     def children(self, task_id: str) -> list[str]:
         rows = fetch_all(CHILDREN, (_tenant_id(task_id), f"celery:{task_id}:%"))
         return [str(one) for single, several in rows for one in (several or [single]) if one]
 
+    @in_ledger
     def cancel(self, task_id: str) -> bool:
         try:
             cancel(_tenant_id(task_id), UUID(task_id), actor=ACTOR)
@@ -116,13 +127,16 @@ class CeleryCalls(Ledger):
             pass
         return True
 
+    @in_ledger
     def forget(self, task_id: str) -> bool:
         return bool(fetch_all(FORGET, (task_id, _tenant_id(task_id))))
 
+    @in_ledger
     def unreachable(self, task_id: str) -> bool:
         return connection.in_atomic_block and task_id in _uncommitted
 
 
+@in_ledger
 def _seen(task_id: str, tenant_id: int) -> Seen | None:
     rows = fetch_all(LOOK, (task_id, tenant_id))
     if not rows:

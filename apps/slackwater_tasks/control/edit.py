@@ -20,6 +20,7 @@ from scheduler_ext.core.work import Started
 from scheduler_ext.task.celery_options import MOST_ATTEMPTS
 from scheduler_ext.task.effects import AttemptReplaced
 from scheduler_ext.task.references import MARK
+from slackwater_conf.database import in_ledger
 from slackwater_tasks.control import stored_task
 from slackwater_tasks.field_kinds import Seconds, json_type, utc_text
 from slackwater_tasks.ledger import active_policies, events, hints, precedence, reference_cache, rows, transitions
@@ -51,6 +52,7 @@ UPDATE slackwater_tasks_task t SET total_attempts = live.total_attempts FROM liv
 """)
 
 
+@in_ledger
 def edit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any], *, actor: str = "") -> None:
     """Change a waiting task; its history keeps old and new values. ``Conflict`` once it is claimed or final."""
     values = parse_fields(changes)

@@ -17,6 +17,7 @@ from scheduler_ext.core.errors import Conflict, InvalidInput, NotGranted
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.work import Changes
+from slackwater_conf.database import in_ledger
 from slackwater_tasks.control import stored_task
 from slackwater_tasks.control.cancel import tell
 from slackwater_tasks.control.quiesce import quiesce, repeat_on_deadlock
@@ -65,6 +66,7 @@ class Revived(NamedTuple):
     """Its final state."""
 
 
+@in_ledger
 def retry(tenant_id: int, task_id: UUID, *, actor: str = "", reason: str = "run again on request") -> None:
     """Run a failed, cancelled or expired task again with fresh attempts; its dead letter is deleted.
 

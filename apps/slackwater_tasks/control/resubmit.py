@@ -12,6 +12,7 @@ from django.db import connection, transaction
 from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.task.references import MARK
+from slackwater_conf.database import in_ledger
 from slackwater_tasks.control import stored_task
 from slackwater_tasks.control.edit import merged
 from slackwater_tasks.ledger import events
@@ -25,6 +26,7 @@ CHANGEABLE: Final = EDITABLE | {"depends_on", "condition", "checkpoints", "webho
 ALL: Final = frozenset(field.attribute for field in FIELDS.values())
 
 
+@in_ledger
 def resubmit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any] | None = None, *, actor: str = "") -> UUID:
     """Submit an ended task anew, with a merge patch of its fields; returns the new task's id.
 

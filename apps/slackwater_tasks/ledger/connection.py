@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
-from django.db import connection
+from django.db import connection, connections
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
+from slackwater_conf import conf
 from slackwater_resources.faults import BROKEN
 
 T = TypeVar("T")
@@ -30,17 +31,18 @@ compiled: before 18 a small table without an index, once read, counted as dear e
 
 
 def connect(*, application_name: str = "slackwater", hot: bool = False) -> psycopg.Connection[tuple[Any, ...]]:
-    """Open an autocommit connection to Django's database, with its options.
+    """Open an autocommit connection to the database of the ledger, with Django's options.
 
     ``hot``: it runs the few statements of deciding and running over and over, and prepares them.
     """
-    params = dict(connection.get_connection_params())
+    ours = connections[conf().ledger_alias]
+    params = dict(ours.get_connection_params())
     for name in ("cursor_factory", "context", "pool", "server_side_binding", "prepare_threshold"):
         params.pop(name, None)
     params["application_name"] = application_name
     # Planning FINISH anew would cost as much as running it for fifty tasks. Only PgBouncer in transaction mode, whose
     # settings rule server-side cursors out, can neither keep prepared statements nor take options.
-    prepares = hot and not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
+    prepares = hot and not ours.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
     if prepares:
         params["options"] = f"{params.get('options', '')} {HOT_PLANS}".strip()
     conn = psycopg.connect(**params, autocommit=True)

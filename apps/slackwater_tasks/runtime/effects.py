@@ -15,6 +15,7 @@ from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import EffectState
 from scheduler_ext.core.work import Claim, Effect
 from scheduler_ext.task.effects import AttemptReplaced, UnderWay
+from slackwater_conf.database import is_elsewhere
 from slackwater_tasks.runtime.attempt import Attempt
 
 # Both inserts also check that this attempt still holds its task: one that was replaced may begin nothing more.
@@ -56,6 +57,8 @@ class PgEffects(Attempt):
     @contextmanager
     def effect_inside(self, key: str) -> Iterator[Effect]:
         """A transaction on Django's connection, with which the key commits or is rolled back."""
+        if is_elsewhere():
+            raise InvalidInput("the ledger is in another database: an effect cannot commit with it", field="outside")
         if not connection.in_atomic_block:
             connection.close_if_unusable_or_obsolete()
         with transaction.atomic():

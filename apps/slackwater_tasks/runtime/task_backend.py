@@ -10,6 +10,7 @@ from django.db import connection
 
 from scheduler_ext.core.work import Started
 from scheduler_ext.ports import TaskBackend
+from slackwater_conf.database import in_ledger
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.runtime import trace_context, uploads
 from slackwater_tasks.runtime.artifacts import PgArtifacts
@@ -38,15 +39,18 @@ class PgTaskBackend(PgEffects, PgArtifacts, PgCheckpoints, TaskBackend):
         super().__init__(task, db)
         self._add_subtasks = add_subtasks
 
+    @in_ledger
     def submit(self, items: Sequence[Mapping[str, Any]], *, join: bool, key: str) -> list[str]:
         close_if_broken()
         return [str(task_id) for task_id in self._add_subtasks(self.task, items, join=join, key=key)]
 
+    @in_ledger
     def find_upload(self, upload_id: str) -> tuple[int, Callable[[int, int], bytes]]:
         close_if_broken()
         with tenant_scope(self.task.tenant_id):
             row = uploads.find_whole(upload_id)
 
+        @in_ledger
         def read(start: int, end: int) -> bytes:
             close_if_broken()
             return b"".join(uploads.content(row, start, end))
@@ -57,6 +61,7 @@ class PgTaskBackend(PgEffects, PgArtifacts, PgCheckpoints, TaskBackend):
         row = self.db.conn.execute(PORTS, (self.task.task_id,)).fetchone()
         return int(row[0]) if row else 0
 
+    @in_ledger
     def secret(self, name: str) -> str:
         from slackwater_tasks.runtime.sealed import reveal  # few tasks need it, and it loads a library
 

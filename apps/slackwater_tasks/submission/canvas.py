@@ -22,6 +22,7 @@ from scheduler_ext.task import handlers
 from scheduler_ext.task.celery_json import CALL, ERRBACK
 from scheduler_ext.task.celery_options import fields_of_call
 from scheduler_ext.task.references import MARK
+from slackwater_conf.database import in_ledger
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.submission.service import submit_workflow
 from slackwater_tenants.models import Tenant
@@ -171,6 +172,7 @@ def compile_canvas(canvas: Any, *, prefix: str = "") -> tuple[list[dict[str, Any
     return compiler.tasks, feed
 
 
+@in_ledger
 def submit_canvas(tenant: Tenant, canvas: Any, *, name: str = "", actor: str = "",
                   idempotency_key: str | None = None) -> CanvasSubmission:  # fmt: skip
     """Store a signature, chain, group or chord as a workflow of the tenant, all or nothing.

@@ -19,6 +19,7 @@ from psycopg.errors import UniqueViolation
 
 from scheduler_ext.core.errors import Conflict, DoesNotFit, InvalidInput, TooLarge
 from scheduler_ext.core.types import MAX_SCRIPT_BYTES
+from slackwater_conf.database import in_ledger
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import Script, new_id
@@ -80,6 +81,7 @@ class Inseparable(Exception):
     """Several submissions that cannot be stored in one transaction, though each may be by itself."""
 
 
+@in_ledger
 def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempotency_key: str | None = None,
            trace: TraceContext | None = None) -> Submission:  # fmt: skip
     """Submit one task; ``data`` has the fields of :data:`slackwater_tasks.spec.FIELDS`.
@@ -102,6 +104,7 @@ def submit_spec(tenant: Tenant, spec: TaskSpec, *, actor: str) -> UUID:
         return _accept(tenant, [spec], [spec.payload], [actor], where="", trace=trace_context.current()).task_ids[0]
 
 
+@in_ledger
 def put(tenant: Tenant, task_id: UUID, data: Mapping[str, Any], *, actor: str = "",
         trace: TraceContext | None = None) -> Submission:  # fmt: skip
     """Submit one task under an id that the client has made, once however often it is repeated.
@@ -125,6 +128,7 @@ def put(tenant: Tenant, task_id: UUID, data: Mapping[str, Any], *, actor: str = 
             raise Conflict("there is a task of this id already", field="task_id") from None
 
 
+@in_ledger
 def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: str | Sequence[str] = "",
                 idempotency_key: str | None = None, trace: TraceContext | None = None) -> Submission:  # fmt: skip
     """Submit several tasks, all or none; they may depend on one another by name.
@@ -134,6 +138,7 @@ def submit_many(tenant: Tenant, items: Sequence[Mapping[str, Any]], *, actor: st
     return _submit_list(tenant, items, items, actor, idempotency_key, "", trace)
 
 
+@in_ledger
 def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempotency_key: str | None = None,
                     trace: TraceContext | None = None) -> Submission:  # fmt: skip
     """Submit a graph of named tasks as one workflow: ``{"name": …, "tasks": [{"name": …, "depends_on": […]}, …]}``.
