@@ -218,7 +218,7 @@ OTHER_WORDS: Final = {
     "countdown": "start_in_s", "delay": "start_in_s",
     "eta": "start_at", "run_at": "start_at", "task": "handler", "function": "handler", "arguments": "args",
     "agrs": "args", "kwarg": "kwargs", "kwrags": "kwargs", "labels": "require_labels", "node_selector": "require_labels",
-    "timeout": "execution_cap_s",
+    "timeout": "execution_cap_s", "shadow": "name",
     "time_limit": "execution_cap_s", "delay_tolerance": "delay_tolerance_s", "execution_cap": "execution_cap_s",
 }  # fmt: skip
 """What others, Celery above all, call a field: the value may stay."""
@@ -231,6 +231,14 @@ HINTS: Final = {
     "routing_key": "give category and tier: they decide where a task waits",
     "task_id": "PUT /api/v1/tasks/{id} takes an id of your own",
     "id": "PUT /api/v1/tasks/{id} takes an id of your own",
+    "chord": "POST /api/v1/workflows takes tasks that depend on each other",
+    "group_id": "POST /api/v1/workflows takes tasks that depend on each other",
+    "ignore_result": "a result is kept as long as its task, and costs nothing where there is none",
+    "acks_late": "no message is lost: a task ends when its end is recorded",
+    "rate_limit": "POST /api/v1/rates limits how often tasks start",
+    "retry_policy": "give retry, the pauses between attempts, and total_attempts",
+    "headers": "give metadata",
+    "serializer": "arguments and results are JSON",
     "link": "give depends_on to the task that follows",
     "link_error": "give depends_on with condition to the task that follows",
 }

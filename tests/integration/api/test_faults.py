@@ -76,7 +76,8 @@ def test_every_body_tells_all_its_faults(acme: ApiClient, path: str, body: objec
     [
         ("eta", "start_at"), ("countdown", "start_in_s"), ("time_limit", "execution_cap_s"), ("queue", "category"),
         ("max_retries", "total_attempts"), ("labels", "require_labels"), ("agrs", "args"), ("expires", "expires_in_s"),
-        ("task_id", "PUT"),
+        ("task_id", "PUT"), ("retry_policy", "total_attempts"), ("shadow", "name"), ("chord", "/workflows"),
+        ("rate_limit", "/rates"), ("headers", "metadata"), ("ignore_result", "kept"),
     ],
 )  # fmt: skip
 def test_the_words_of_celery_are_understood(acme: ApiClient, word: str, meant: str) -> None:
