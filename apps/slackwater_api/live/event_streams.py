@@ -15,6 +15,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from scheduler_ext.core.states import Outcome, TaskState, client_status, is_final
+from slackwater_api.http.blotting import blotted
 from slackwater_api.live.change_feed import Batch, Feed, Place, Row, is_change, name_of
 from slackwater_tasks.field_kinds import from_unix, utc_text
 
@@ -46,6 +47,8 @@ class Opening:
     """Where in the feed it goes on; ``None`` when Redis is away."""
     ended: bool = False
     """There is nothing more to come."""
+    blots: bool = False
+    """What looks like a secret is left out: its key only reads."""
 
     @property
     def key(self) -> Key:
@@ -59,9 +62,10 @@ def event(kind: str, data: Any, event_id: str = "") -> bytes:
     return f"{line}event: {kind}\ndata: {json.dumps(data, default=str, separators=(',', ':'))}\n\n".encode()
 
 
-def change(batch: Batch, n: int, row: Row) -> bytes:
+def change(batch: Batch, n: int, row: Row, *, blots: bool = False) -> bytes:
     """A change of state, or a notice of a task, as an event; its id is a position in the feed."""
     task_id, number, _, workflow_id, outcome, notice, when = row
+    notice = blotted(notice) if blots else notice
     event_id, at = f"{name_of(batch.place)}.{n}", utc_text(from_unix(batch.at_ms / 1000 if when is None else when))
     if notice is not None and "progress" in notice:
         return event("progress", {"task_id": task_id, "workflow_id": workflow_id, **notice, "at": at}, event_id)
@@ -80,7 +84,8 @@ def change(batch: Batch, n: int, row: Row) -> bytes:
     return event("task", data | (notice or {}), event_id)
 
 
-def changes_for(key: Key, batches: Iterable[Batch], after: tuple[Place, int] | None = None) -> list[tuple[bytes, bool]]:
+def changes_for(key: Key, batches: Iterable[Batch], after: tuple[Place, int] | None = None, *,
+                blots: bool = False) -> list[tuple[bytes, bool]]:  # fmt: skip
     """The events of a stream in some batches: (text, whether its task ended)."""
     found = []
     for batch in batches:
@@ -88,7 +93,7 @@ def changes_for(key: Key, batches: Iterable[Batch], after: tuple[Place, int] | N
             if after is not None and (batch.place, n) <= after:
                 continue
             if row[2] == key[0] and key[1] in ("", row[0], row[3]):
-                found.append((change(batch, n, row), _ends(key, row)))
+                found.append((change(batch, n, row, blots=blots), _ends(key, row)))
     return found
 
 
@@ -104,6 +109,7 @@ class Stream:
     key: Key
     after: Place
     """The position up to which its first events reach: the process may receive those changes a little later."""
+    blots: bool = False
     waiting: deque[tuple[bytes, bool]] = field(default_factory=deque)
     news: asyncio.Event = field(default_factory=asyncio.Event)
     cut: bool = False
@@ -167,12 +173,12 @@ class Streams:
             task_id, _, tenant_id, workflow_id, *_ = row
             if tenant_id is None:
                 continue
-            text = b""
+            texts: dict[bool, bytes] = {}
             for subject in ("", task_id, workflow_id):
                 for stream in self._open.get((tenant_id, subject or ""), ()) if subject is not None else ():
                     if batch.place > stream.after:
-                        text = text or change(batch, n, row)
-                        stream.put(text, last=_ends(stream.key, row))
+                        text = texts.get(stream.blots) or change(batch, n, row, blots=stream.blots)
+                        stream.put(texts.setdefault(stream.blots, text), last=_ends(stream.key, row))
 
     async def run(
         self,
@@ -181,12 +187,12 @@ class Streams:
         allowed: Callable[[], Awaitable[bool]],
     ) -> None:
         """Send a stream's events until it ends, its client is too slow, or its key no longer holds."""
-        stream = Stream(opening.key, opening.place or (0, 0))
+        stream = Stream(opening.key, opening.place or (0, 0), opening.blots)
         self._open.setdefault(stream.key, set()).add(stream)
         self._count += 1
         try:
             missed = self._feed.since(opening.place) if opening.place is not None else []
-            for text, last in changes_for(opening.key, missed):
+            for text, last in changes_for(opening.key, missed, blots=opening.blots):
                 stream.put(text, last=last)
             await send(RETRY + opening.first)
             checked = asyncio.get_running_loop().time()

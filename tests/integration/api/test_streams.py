@@ -23,6 +23,7 @@ from slackwater_tasks.models import LiveTask
 from slackwater_tasks.runtime import progress
 from slackwater_tasks.runtime.progress import EVERY_S, MAX_CHARS, Teller
 from slackwater_tasks.runtime.work_store import PgWorkStore
+from slackwater_tenants.services import create_api_key
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.front import Visit, drive, finish, until
 from tests.support.hand_worker import HandWorker
@@ -79,6 +80,7 @@ def test_a_task_is_followed_to_its_end(acme: ApiClient) -> None:
 
 def test_progress_is_told_while_somebody_follows(acme: ApiClient, redis_client: redis.Redis) -> None:
     task_id = acme.task()
+    reader = ApiClient(acme.tenant, *create_api_key(acme.tenant, "reader", ("read",)))
     worker, store = HandWorker(), PgWorkStore(SchedulerConf(), "test")
     started = worker.start(UUID(task_id))[0]
     clock = [0.0]
@@ -86,11 +88,12 @@ def test_progress_is_told_while_somebody_follows(acme: ApiClient, redis_client: 
 
     def report(done: int, after: float = 1.0) -> None:
         clock[0] += after
-        store.progress(task_id, started.fence, json.dumps({"done": done}))
+        store.progress(task_id, started.fence, json.dumps({"done": done, "token": f"hush {done}"}))
 
     async def story(front: AsgiApplication) -> None:
         visit, job = await opened(front, acme, f"/tasks/{task_id}/events")
-        assert events_in(visit.body)[0]["progress"] == {"done": 0}
+        reading, second = await opened(front, reader, f"/tasks/{task_id}/events")
+        assert events_in(visit.body)[0]["progress"] == {"done": 0, "token": "hush 0"}
         await until(lambda: bool(redis_client.exists(keys().watched())))
         report(1)
         report(2, after=EVERY_S / 2)  # too soon: the ledger has it, and who asks
@@ -100,14 +103,22 @@ def test_progress_is_told_while_somebody_follows(acme: ApiClient, redis_client: 
         store.progress(task_id, started.fence, json.dumps("x" * MAX_CHARS))
         tell(acme, task_id, TaskState.SUCCEEDED)
         await job
+        await second
         heard = [event for event in events_in(visit.body) if event["kind"] == "progress"]
-        assert [event["progress"]["done"] for event in heard] == [1, 3]
+        assert [event["progress"] for event in heard] == [{"done": n, "token": f"hush {n}"} for n in (1, 3)]
+        assert b"hush" not in reading.body, "its key only reads"
+        shown = [event["progress"] for event in events_in(reading.body) if "progress" in event]
+        assert shown == [{"done": n, "token": "***"} for n in (0, 1, 3)]
+        seen = await opened(front, reader, f"/tasks/{task_id}/events?last_event_id={heard[0]['id']}")
+        await seen[1]
+        assert b'"done":3' in seen[0].body
+        assert b"hush" not in seen[0].body, "nor what it missed"
         assert heard[0]["task_id"] == task_id
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(progress, "teller", told)
         report(0)
-        assert LiveTask._plain.get().progress == {"done": 0}
+        assert LiveTask._plain.get().progress == {"done": 0, "token": "hush 0"}
         following(story)
     store.db.close()
 

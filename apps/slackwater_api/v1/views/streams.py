@@ -7,6 +7,7 @@ client comes back with ``Last-Event-ID``, as event sources do.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Final
 from uuid import UUID
@@ -20,7 +21,8 @@ from rest_framework.request import Request
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import FINAL
 from scheduler_ext.dispatch import change_feed, redis_client
-from slackwater_api.http.endpoint import READ
+from slackwater_api.http.blotting import blotted
+from slackwater_api.http.endpoint import READ, SUBMIT
 from slackwater_api.http.openapi import describe
 from slackwater_api.live.change_feed import Batch, Place, confirmed, place_of, read_batch
 from slackwater_api.live.event_streams import RETRY, Opening, changes_for, event, gap
@@ -97,7 +99,7 @@ class _StreamView(TicketedView):
         last = _last_heard(request)
         # Asked before the ledger: a change after this place comes with the stream, one before is in what is read.
         place, missed = _feed_after(last)
-        opening = Opening(tenant_id=self.tenant.pk, place=place, **subject)
+        opening = Opening(tenant_id=self.tenant.pk, place=place, blots=self.blots, **subject)
         event_id = f"{place[0]}-{place[1]}.999999" if place is not None else ""
         if last is None:
             first, ended = self.standing(event_id, **subject)
@@ -105,11 +107,21 @@ class _StreamView(TicketedView):
             first, ended = self.standing(event_id, **subject)
             first = gap(since=f"{last[0][0]}-{last[0][1]}") + self.past(last[0], **subject) + first
         else:
-            found = changes_for(opening.key, missed, last)
+            found = changes_for(opening.key, missed, last, blots=self.blots)
             first, ended = b"".join(text for text, _ in found), any(final for _, final in found)
             if not found and self.is_over(**subject):
                 return HttpResponse(status=204)  # tells an event source not to come back
-        return StreamResponse(Opening(tenant_id=opening.tenant_id, place=place, first=first, ended=ended, **subject))
+        return StreamResponse(replace(opening, first=first, ended=ended))
+
+    @property
+    def blots(self) -> bool:
+        """Whether its key only reads: what looks like a secret is left out then, as in every answer."""
+        return not self.principal.may(SUBMIT)
+
+    def told(self, kind: str, data: dict[str, Any], event_id: str = "") -> bytes:
+        """One event of what the ledger has."""
+        shown = {name: utc_text(value) if isinstance(value, datetime) else value for name, value in data.items()}
+        return event(kind, blotted(shown) if self.blots else shown, event_id)
 
     def standing(self, event_id: str, **subject: Any) -> tuple[bytes, bool]:
         """The present state as an event, and whether it is the last."""
@@ -149,15 +161,15 @@ class TaskEvents(_StreamView, path="tasks/<uuid:task_id>/events", tag="streams")
         }  # fmt: skip
         if row["progress"] is not None:
             data["progress"] = row["progress"]
-        return event("task", _plain(data), event_id), row["state"] in ENDED
+        return self.told("task", data, event_id), row["state"] in ENDED
 
     def past(self, since: Place, **subject: Any) -> bytes:
         moment = datetime.fromtimestamp(min(since[0] / 1000, 32_503_680_000), UTC)
         entries = [entry for entry in history.history(subject["task_id"]) if entry["at"] > moment]
         return b"".join(
-            event("task", _plain({
+            self.told("task", {
                 "task_id": subject["task_id"], "state": entry["to"], "reason": entry["reason"], "at": entry["at"],
-            })) for entry in entries
+            }) for entry in entries
         )  # fmt: skip
 
     def is_over(self, **subject: Any) -> bool:
@@ -182,7 +194,7 @@ class WorkflowEvents(_StreamView, path="workflows/<uuid:workflow_id>/events", ta
 
     def standing(self, event_id: str, **subject: Any) -> tuple[bytes, bool]:
         row = workflows.workflow(subject["workflow_id"])
-        return event("workflow", _plain(row), event_id), row["finished_at"] is not None
+        return self.told("workflow", row, event_id), row["finished_at"] is not None
 
     def is_over(self, **subject: Any) -> bool:
         return bool(workflows.ended_ids([subject["workflow_id"]]))
@@ -202,7 +214,3 @@ class TenantEvents(_StreamView, path="events", tag="streams"):
     def get(self, request: Request) -> HttpResponse:
         """Server-sent events: each change of state of one of the tenant's tasks."""
         return self.open(request)
-
-
-def _plain(data: dict[str, Any]) -> dict[str, Any]:
-    return {name: utc_text(value) if isinstance(value, datetime) else value for name, value in data.items()}
