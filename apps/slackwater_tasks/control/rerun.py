@@ -13,7 +13,9 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
+from scheduler_ext.core.dag import Dag
 from scheduler_ext.core.errors import Conflict, InvalidInput, NotGranted
+from scheduler_ext.core.precedence import weigh
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.work import Changes
@@ -21,7 +23,8 @@ from slackwater_conf.database import in_ledger
 from slackwater_tasks.control import stored_task
 from slackwater_tasks.control.cancel import tell
 from slackwater_tasks.control.quiesce import quiesce, repeat_on_deadlock
-from slackwater_tasks.ledger import active_policies, events, reference_cache, rows, transitions
+from slackwater_tasks.graph import relatives
+from slackwater_tasks.ledger import active_policies, events, precedence, reference_cache, rows, transitions
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import Task
 from slackwater_tasks.runtime import checkpoints, trace_context
@@ -35,6 +38,12 @@ SELECT u.id,
     (SELECT count(*)::int FROM slackwater_tasks_dependency WHERE child_id = u.id AND outcome = :edge.PENDING),
     EXISTS (SELECT 1 FROM slackwater_tasks_dependency WHERE parent_id = u.id AND outcome = :edge.PENDING)
 FROM unnest(%s::uuid[]) AS u(id)
+""")
+# Who waits for which of them, and the path before those that wait.
+NEEDED_BY: Final = named("""
+SELECT d.parent_id, d.child_id, l.path_us FROM slackwater_tasks_dependency d
+LEFT JOIN slackwater_tasks_livetask l ON l.task_id = d.child_id
+WHERE d.parent_id = ANY(%s::uuid[]) AND d.outcome = :edge.PENDING
 """)
 # The workflows' rows first, the tasks' after: everybody locks in this order. Held, upkeep does not end them meanwhile.
 LOCK_WORKFLOWS: Final = """
@@ -125,6 +134,9 @@ def revive(cur: Any, tenant: Tenant, revived: Sequence[Revived], *, actor: str, 
     cur.execute(LAST_FENCES, {"ids": ids})
     fences = dict(cur.fetchall())
     at, chosen = reference_cache.now(), active_policies.current(tenant.cell)
+    waited_for = [one.accepted for one in revived if one.accepted.has_children]
+    if waited_for:
+        _weigh(cur, tenant.pk, waited_for)
     live = [
         rows.live_row(tenant.pk, accepted, at, task.submitted_at, chosen)._replace(
             fence=fences.get(task.pk, 0), attempts=used[task.pk], total_attempts=used[task.pk] + task.total_attempts
@@ -142,8 +154,28 @@ def revive(cur: Any, tenant: Tenant, revived: Sequence[Revived], *, actor: str, 
     events.write(cur, told)
     cur.execute(NOTED, (ids,))
     noted = dict(cur.fetchall())
+    if pressing := [one.task.pk for one in revived if one.accepted.has_children or one.accepted.pending]:
+        precedence.press(cur, chosen, pressing, itself=True)
     return [
         (str(row.task_id), row.state, tenant.pk, str(task.workflow_id) if task.workflow_id else None, None, None,
          noted[row.task_id])
         for row, (task, _, _) in zip(live, revived, strict=True)
     ]  # fmt: skip
+
+
+def _weigh(cur: Any, tenant_id: int, tasks: Sequence[Accepted]) -> None:
+    """Note the paths before tasks that others wait for, and the work that is left, as their submission did."""
+    cur.execute(NEEDED_BY, ([task.id for task in tasks],))
+    edges = cur.fetchall()
+    keys = [relatives.run_time_key(task.spec) for task in tasks]
+    cur.execute(relatives.LEARNT, (tenant_id, list(set(keys))))
+    learnt = dict(cur.fetchall())
+    before = {task.id: learnt.get(key) for task, key in zip(tasks, keys, strict=True)}
+    expected = {child: path_us for _, child, path_us in edges} | before
+    needs: dict[UUID, list[str]] = {task: [] for task in expected}
+    for parent, child, _ in edges:
+        needs[child].append(str(parent))
+    weights = weigh(Dag.build([str(task) for task in needs], list(needs.values())), [expected[task] for task in needs])
+    found = dict(zip(needs, weights, strict=True))
+    for task in tasks:
+        task.weight = found[task.id]

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
 from scheduler_ext.core.errors import NotFound
-from scheduler_ext.core.states import UNCLAIMED, TaskState, is_final
+from scheduler_ext.core.states import UNCLAIMED, Category, TaskState, is_final
 from slackwater_conf import conf
 from slackwater_tasks.explain.blockers import Blocker, Blockers
 from slackwater_tasks.explain.forecast import forecast
 from slackwater_tasks.explain.hits import Record, note_shown, records
-from slackwater_tasks.explain.queries import ROW
-from slackwater_tasks.ledger.connection import fetch_named
+from slackwater_tasks.explain.queries import PRESSING, ROW
+from slackwater_tasks.ledger.connection import fetch_all, fetch_named
 from slackwater_tasks.read.tasks import word
 from slackwater_tenants.scoping import current_tenant_id
 
@@ -32,7 +33,7 @@ def explain(task_id: UUID) -> dict[str, Any]:
     state = TaskState(row["state"] if row["state"] is not None else row["final"])
     waits = state in UNCLAIMED
     answer: dict[str, Any] = {
-        "task_id": task_id, "state": word(state), "waiting": waits, "summary": "", "blockers": [],
+        "task_id": task_id, "state": word(state), "waiting": waits, "summary": "", "blockers": [], "place": [],
         "latest_start": row["latest_start"], "predicted_start": None, "not_predicted": None, "hit_rate": None,
         "forecasts_checked": 0, "as_of": row["now"],
     }  # fmt: skip
@@ -41,6 +42,7 @@ def explain(task_id: UUID) -> dict[str, Any]:
         return answer
     why = Blockers(task_id, row, state)
     answer["blockers"] = blockers = list(why.found())
+    answer["place"] = list(_place(task_id, row))
     record = records().get(row["cell"], Record())
     predicted = _predicted(why, blockers, record)
     answer["not_predicted" if isinstance(predicted, str) else "predicted_start"] = predicted
@@ -63,6 +65,26 @@ def _not_waiting(state: TaskState, row: dict[str, Any]) -> str:
         if after
         else claimed
     )
+
+
+def _place(task_id: UUID, row: dict[str, Any]) -> Iterator[str]:
+    """What its dependants give it: their urgency, their priority, and its path."""
+    if row["category"] == Category.URGENT != row["own_category"]:
+        for who in _pressing(task_id, None):
+            yield f"It stands in the urgent line, because {who}, which needs it, is urgent."
+    if row["priority"] > row["own_priority"]:
+        for who in _pressing(task_id, row["priority"]):
+            yield f"It has the priority {row['priority']} of {who}, which needs it; its own is {row['own_priority']}."
+    if row["path_us"] and row["has_children"]:
+        yield (
+            f"The longest path from it to an end of its graph takes {row['path_us'] / 1e6:.3g} s as learnt: of what arrived "
+            "together, longer paths go first."
+        )
+
+
+def _pressing(task_id: UUID, priority: int | None) -> Iterator[str]:
+    for found, name in fetch_all(PRESSING, {"id": task_id, "priority": priority}):
+        yield f"{name} ({found})" if name else found
 
 
 def _predicted(why: Blockers, blockers: list[Blocker], record: Record) -> dict[str, Any] | str:

@@ -1,26 +1,29 @@
 """When a waiting task will likely start: the simulator, run from the present state with the live policies.
 
-Each run draws the run times from what was learnt of them ("Monte Carlo"), so that the interval is as wide as what is known.
+Each run draws the run times from what was learnt of them ("Monte Carlo"), and what comes in meanwhile from what came in lately,
+so that the interval is as wide as what is known.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.run_times import Quantiles, bucket_of, merged, script_keys
+from scheduler_ext.core.run_times import merged, script_keys
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
-from scheduler_ext.core.types import NodeView, Snapshot, WorkKind
+from scheduler_ext.core.types import NodeView, Snapshot
 from scheduler_ext.policies.base import OrderPolicy
 from scheduler_ext.policies.registry import order_policy
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.model import Cell, Job, RateLimit, Trace
+from slackwater_tasks.explain.work import Spread, Waiting, again, lately
 from slackwater_tasks.ledger.round_store import LEARNT_FROM, PgRoundStore
 
 MAX_JOBS = 3_000
@@ -34,7 +37,9 @@ SHORTEST_S = 0.01
 """A run of which nothing is learnt lasts from this to its cap, each order of magnitude equally likely."""
 WIDEST_S = 10.0
 """It is known when it starts if that is at most so much, and three times the likely wait, should all that is unknown run
-to its cap."""
+to its cap; and so much, and three times the wait if nothing more came in, should as much come in as did lately."""
+AHEAD_S, AHEAD_TIMES = 30.0, 10.0
+"""What comes in is foreseen for so long, and so many times the wait if nothing more came in."""
 SOON_US = 1_000
 """What waits now arrives this long after what runs."""
 BY_ITSELF = "l.alone OR l.total_attempts = 1"
@@ -91,45 +96,6 @@ class Present(Cell):
         )  # fmt: skip
 
 
-class Spread:
-    """The distribution of the run times of such tasks."""
-
-    def __init__(self, mean_us: float, buckets: dict[int, float]) -> None:
-        """Where only the mean is known: from half of it to twice."""
-        self.mean_us = mean_us
-        self._known = Quantiles(buckets or {bucket_of(mean_us * 2 ** (n / 10)): 1.0 for n in range(-10, 11)})
-
-    def left_us(self, ran_us: float, drawn: float) -> float:
-        """How much longer a task runs that has run for ``ran_us``; ``drawn``, from 0 to 1, picks one possibility.
-
-        One that has outrun all that was seen runs for up to twice as long again.
-        """
-        within = self._known.part_within(ran_us)
-        return self._known.at(within + drawn * (1 - within)) - ran_us if within < 1 else 2 * drawn * ran_us
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """One task of the simulated cell; times in seconds from now."""
-
-    task_id: str
-    tenant_id: int
-    line_id: int
-    handler: str
-    rank: tuple[int, int] = (0, 0)
-    arrives_s: float = 0.0
-    elapsed_s: float | None = None
-    """Set for a task in flight."""
-    mutex_key: str | None = None
-    priority: int = 0
-    parents: Sequence[str] = ()
-    rates: tuple[int, ...] = ()
-    kind: WorkKind = WorkKind.PROCESS
-    cap_s: float = 3600.0
-    spread: Spread | None = None
-    """``None``: nothing is learnt of its run time."""
-
-
 def forecast(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, task_id: str, mutex_key: str | None,
              ahead: int, rate: int | None = None) -> tuple[float, float, float] | str:  # fmt: skip
     """Seconds until the task starts (earliest, likely, latest), or why nobody can tell.
@@ -140,51 +106,56 @@ def forecast(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, task_
     tasks = _collect(store, snapshot, {"id": task_id, "key": mutex_key, "rate": rate, "most": MAX_JOBS // 6})
     if task_id not in tasks or not snapshot.nodes:
         return "No node is at work, or it stands too far back to be looked at."
-    _learn(store, tasks)
+    later, known_s = lately(store, snapshot.now)
+    _learn(store, [*tasks.values(), *later])
     line_id = tasks[task_id].line_id
     seen = sum(1 for t in tasks.values() if t.line_id == line_id and t.elapsed_s is None and t.task_id != task_id)
     present = [t for t in tasks.values() if t.line_id in store.reference.lines]
-    found = _futures(conf, store, snapshot, present, task_id)
+    alone_s = _run(conf, store, snapshot, present, task_id, _limits(store), None)
+    until_s = AHEAD_S + AHEAD_TIMES * (alone_s or 0.0)
+    coming = partial(again, [t for t in later if t.spread is not None], known_s, until_s=until_s)
+    found = _futures(conf, store, snapshot, present, task_id, coming)
     if None in found[int(len(found) * INTERVAL[2]) :]:
         return "As things stand it would not start."
     # A long line is looked at from its head only: the rest of it goes on as the head does.
     stretch = max(1.0, ahead / seen) if seen else 1.0
     low, likely, high = (stretch * (found[int(len(found) * part)] or 0.0) for part in INTERVAL)
     unknown = sum(1 for t in tasks.values() if t.spread is None and t.task_id != task_id)
-    at_worst = _run(conf, store, snapshot, present, task_id, _limits(store), None) if unknown else likely
-    if at_worst is None or at_worst > WIDEST_S + 3 * likely:
+    if unknown and (alone_s is None or alone_s > WIDEST_S + 3 * likely):
         return f"It hangs on {unknown} task{'s' * (unknown > 1)} before it whose run times nobody knows yet."
+    alone_s = stretch * (alone_s or 0.0)
+    if high > WIDEST_S + 3 * alone_s:
+        return f"It hangs on what comes in before it: {alone_s:.3g} s if nothing does, {high:.3g} s if it goes on as lately."
     return low, likely, high
 
 
-def _futures(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: list[_Waiting],
-             task_id: str) -> list[float | None]:  # fmt: skip
-    """When the task starts in each of the drawn futures, soonest first."""
-    tasks.sort(key=lambda t: (t.elapsed_s is None, t.arrives_s, t.rank, t.task_id))
+def _futures(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: list[Waiting],
+             task_id: str, coming: Callable[[Random], Iterable[Waiting]]) -> list[float | None]:  # fmt: skip
+    """When the task starts in each of the drawn futures, soonest first; ``coming``: what is submitted."""
     limits, rng, until = _limits(store), Random(task_id), time.perf_counter() + BUDGET_S
     found: list[float | None] = []
     while len(found) < RUNS and (len(found) < LEAST or time.perf_counter() < until):
-        found.append(_run(conf, store, snapshot, tasks, task_id, limits, rng))
+        found.append(_run(conf, store, snapshot, [*tasks, *coming(rng)], task_id, limits, rng))
     return sorted(found, key=lambda seconds: float("inf") if seconds is None else seconds)
 
 
-def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) -> dict[str, _Waiting]:
+def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) -> dict[str, Waiting]:
     conn, names = store.db.conn, store.reference.handlers
-    tasks: dict[str, _Waiting] = {}
+    tasks: dict[str, Waiting] = {}
     for row in conn.execute(RUNNING, (MAX_JOBS,)).fetchall():
         kind = store.kind_of(row[6], row[7], by_itself=row[8])
-        tasks[row[0]] = _Waiting(
+        tasks[row[0]] = Waiting(
             row[0], row[1], row[2], row[3], elapsed_s=row[4] or 0.0, mutex_key=row[5], kind=kind, cap_s=row[9] / 1000,
         )  # fmt: skip
     for line in snapshot.lines:
         for head in line.heads[:MAX_JOBS]:
             name = names[head.handler_id][0] if head.handler_id in names else ""
-            tasks[head.task_id] = _Waiting(
+            tasks[head.task_id] = Waiting(
                 head.task_id, line.tenant_id, abs(line.line_id), name, rank=head.rank, mutex_key=head.mutex_key,
                 priority=head.priority, rates=head.rates, kind=head.kind, cap_s=(head.long_us or 3600e6) / 1e6,
             )  # fmt: skip
     for row in conn.execute(WAITING, params).fetchall():
-        tasks[row[0]] = _Waiting(
+        tasks[row[0]] = Waiting(
             row[0], row[1], row[2], row[3], rank=(row[4], row[5]), mutex_key=row[6], priority=row[7],
             arrives_s=row[8] or 0.0, parents=row[9], rates=store.rates.of(row[1], row[10], row[11]),
             kind=store.kind_of(row[12], row[10], by_itself=row[13]), cap_s=row[14] / 1000,
@@ -192,11 +163,11 @@ def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) ->
     return tasks
 
 
-def _learn(store: PgRoundStore, tasks: dict[str, _Waiting]) -> None:
+def _learn(store: PgRoundStore, tasks: Sequence[Waiting]) -> None:
     """Give each task its run times: its tenant's, else those of all tenants together."""
     conn = store.db.conn
-    keys = {each.task_id: [each.handler] for each in tasks.values() if each.handler}
-    scripts = [each.task_id for each in tasks.values() if not each.handler]
+    keys = {each.task_id: [each.handler] for each in tasks if each.handler}
+    scripts = [each.task_id for each in tasks if not each.handler]
     for task_id, *what in conn.execute(SCRIPTS, (scripts,)).fetchall() if scripts else ():
         keys[task_id] = script_keys(*what)
     wanted = {key for of_task in keys.values() for key in of_task}
@@ -208,7 +179,7 @@ def _learn(store: PgRoundStore, tasks: dict[str, _Waiting]) -> None:
         own[tenant, key] = (mean_us, buckets)
         common[key] = (mean_us, merged(common[key][1], buckets) if key in common else buckets)
     spreads: dict[int, Spread] = {}
-    for each in tasks.values():
+    for each in tasks:
         known = [own[each.tenant_id, key] for key in keys.get(each.task_id, ()) if (each.tenant_id, key) in own]
         if not known and each.handler in common:
             known = [common[each.handler]]
@@ -216,12 +187,13 @@ def _learn(store: PgRoundStore, tasks: dict[str, _Waiting]) -> None:
             each.spread = spreads.setdefault(id(known[0]), Spread(*known[0]))
 
 
-def _run(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: list[_Waiting], task_id: str,
+def _run(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: list[Waiting], task_id: str,
          limits: dict[int, RateLimit], rng: Random | None) -> float | None:  # fmt: skip
     """The simulated start of the task in one future, in seconds; ``None`` if it does not start.
 
     Without ``rng`` in the one where what is unknown runs to its cap.
     """
+    tasks.sort(key=lambda t: (t.elapsed_s is None, t.arrives_s, t.rank, t.task_id))
     places = {t.task_id: n for n, t in enumerate(tasks)}
     jobs = [_job(store, t, n, places, rng) for n, t in enumerate(tasks)]
     tenants = {i: replace(view, in_flight=0, used=(), used_slots_milli={}) for i, view in snapshot.tenants.items()}
@@ -250,13 +222,13 @@ def _limits(store: PgRoundStore) -> dict[int, RateLimit]:
     }  # fmt: skip
 
 
-def _order(store: PgRoundStore, task: _Waiting) -> OrderPolicy:
+def _order(store: PgRoundStore, task: Waiting) -> OrderPolicy:
     """The order of the task's line; first come, first served in place of time slices, whose turns nobody knows."""
     order = store.chosen().order_of(task.tenant_id, task.line_id)
     return order_policy("fifo") if hasattr(order, "quantum_us") else order
 
 
-def _job(store: PgRoundStore, task: _Waiting, index: int, places: dict[str, int], rng: Random | None) -> Job:
+def _job(store: PgRoundStore, task: Waiting, index: int, places: dict[str, int], rng: Random | None) -> Job:
     info = store.reference.lines[task.line_id]
     spread, elapsed_us = task.spread, (task.elapsed_s or 0.0) * 1e6
     if spread is not None:

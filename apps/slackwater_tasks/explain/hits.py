@@ -1,9 +1,9 @@
 """Whether forecasts held: those shown are noted, checked against what happened, and their intervals widened by it.
 
 Each side of the interval is stretched by a factor of its cell, which a miss on that side raises and everything else lowers,
-so that one in ten misses on each side whatever the model gets wrong: adaptive conformal inference (I. Gibbs, E. Candès,
-NeurIPS 2021), with the width in place of the level (the quantile tracker of A. Angelopoulos, E. Candès, R. Tibshirani,
-NeurIPS 2023).
+towards one miss in ten on each side whatever the model gets wrong; that is an aim, and over bursts and pauses it lags behind:
+adaptive conformal inference (I. Gibbs, E. Candès, NeurIPS 2021), with the width in place of the level (the quantile tracker
+of A. Angelopoulos, E. Candès, R. Tibshirani, NeurIPS 2023).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_AT_ONCE = 5.0
 NARROWEST, WIDEST = 0.2, 30.0
 KEPT = 0.998
 """Each that is checked leaves so much of those before it: the record is of about the last five hundred."""
-GRAIN_S = 0.1
+GRAIN_S = 0.2
 GRAIN_PART = 0.01
 MOST_GRAIN_S = 10.0
 """A side that has no width of its own is taken to have this: so much, and this part of the wait, up to that."""

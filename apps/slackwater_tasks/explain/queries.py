@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from scheduler_ext.core.sql import named
+from scheduler_ext.core.states import Category
 
 ROW = """
 SELECT l.state, l.pending, l.parked, l.line_id, l.fence, l.rank_group, l.rank, l.kind, l.handler_id, l.priority,
+       t.priority AS own_priority, t.category AS own_category, l.path_us, l.has_children,
        l.alone OR l.total_attempts = 1 AS by_itself, l.mutex_key, l.mutex_limit, l.last_node,
        extract(epoch FROM l.latest_start)::float8 AS latest_s, l.latest_start, l.not_before, l.attempts, l.rate_key,
        t.tenant_id, t.state AS final, n.name AS node, w.cell, w.paused AS tenant_paused, i.paused AS line_paused,
@@ -27,6 +29,15 @@ SELECT p.id::text, p.name, l.state FROM slackwater_tasks_dependency d JOIN slack
 LEFT JOIN slackwater_tasks_livetask l ON l.task_id = p.id WHERE d.child_id = %s
     AND d.outcome = :edge.PENDING ORDER BY p.id LIMIT %s
 """)
+# Which of those that need it, or need what needs it, has the priority that it inherited, or the urgency.
+PRESSING = named(f"""
+WITH RECURSIVE down AS (
+    SELECT child_id AS id FROM slackwater_tasks_dependency WHERE parent_id = %(id)s AND outcome = :edge.PENDING
+    UNION SELECT d.child_id FROM slackwater_tasks_dependency d JOIN down ON d.parent_id = down.id
+    WHERE d.outcome = :edge.PENDING)
+SELECT t.id::text, t.name FROM (SELECT id FROM down LIMIT 10000) x JOIN slackwater_tasks_task t ON t.id = x.id
+WHERE CASE WHEN %(priority)s IS NULL THEN t.category = {int(Category.URGENT)} ELSE t.priority = %(priority)s END LIMIT 1
+""")  # noqa: S608 - a number of ours
 HOLDERS = named("""
 SELECT task_id::text FROM slackwater_tasks_livetask WHERE mutex_key = %s AND phase = :phase.IN_FLIGHT
     AND task_id <> %s LIMIT %s

@@ -34,7 +34,7 @@ class PgTurnStore(TurnStore):
 
     def _turn(self, row: Sequence[Any]) -> Turn | None:
         (task_id, fence, line_id, node_id, group, rank, handler_id, by_itself, priority, mutex, limit, latest, ran_s,
-         declared, level, asked, idempotent, submitted, cap_ms, kind_number) = row  # fmt: skip
+         declared, level, asked, idempotent, submitted, cap_ms, kind_number, path_us, work_us) = row  # fmt: skip
         line = self._line(line_id)
         if line is None:
             return None
@@ -46,7 +46,7 @@ class PgTurnStore(TurnStore):
         )  # fmt: skip
         ranked = RankInput(
             arrived_us=math.floor(submitted * 1e6), latest_start_us=None if latest is None else int(latest * 1e6),
-            expected_us=None, cap_us=cap_ms * 1000, priority=priority, level=level,
+            expected_us=None, cap_us=cap_ms * 1000, priority=priority, level=level, path_us=path_us, work_us=work_us,
         )  # fmt: skip
         return Turn(
             task=task, line=line, node_id=node_id, ran_s=max(0.0, ran_s), checkpoints=declared,

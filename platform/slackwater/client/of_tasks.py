@@ -183,6 +183,7 @@ class Explanation(TypedDict):
     waiting: bool
     summary: str
     blockers: list[BlockerOut]
+    place: list[str]
     latest_start: str | None
     predicted_start: PredictedStart | None
     not_predicted: str | None

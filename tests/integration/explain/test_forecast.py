@@ -52,6 +52,19 @@ def test_it_is_as_wide_as_what_is_known_and_withheld_where_that_is_nothing(cell:
     assert cell.explain(task)["not_predicted"] is None
 
 
+def test_what_came_in_lately_is_foreseen_again(cell: Cell) -> None:
+    store: Any = PgWorkStore(cell.worker.conf, "test", cell.store.db)
+    store.learn({(cell.tenant.pk, HANDLER): [10.0] * 50})
+    cell.worker.start(*[cell.submit(category="urgent") for _ in range(2)])
+    patient = cell.submit(category="offpeak")
+    soon = (cell.explain(patient)["predicted_start"]["latest"] - timezone.now()).total_seconds()
+    urgent = [cell.submit(category="urgent") for _ in range(15)]
+    found = cell.explain(patient)
+    assert (soon < 9, found["predicted_start"]) == (True, None)
+    assert found["not_predicted"].startswith("It hangs on what comes in before it: ")
+    assert cell.explain(urgent[-1])["predicted_start"] is not None, "what comes in stands behind this one"
+
+
 def test_the_forecast_knows_execution_rates(cell: Cell) -> None:
     """Two starts a minute, both just used up: of those that wait, the fifth starts in the third minute from now."""
     cell.resize(50)

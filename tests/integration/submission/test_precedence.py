@@ -6,19 +6,29 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import redis
 from django.db import connection
 
-from scheduler_ext.core.states import Category
+from scheduler_ext.core.states import Category, Outcome
 from slackwater_conf import conf
+from slackwater_resources.models import Handler
+from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
+from slackwater_tasks.control.rerun import retry
+from slackwater_tasks.control.workflow_rerun import rerun
+from slackwater_tasks.explain.explanation import explain
 from slackwater_tasks.ledger import active_policies
 from slackwater_tasks.ledger.connection import fetch_all
+from slackwater_tasks.ledger.preemption_store import PgTurnStore
 from slackwater_tasks.models import LiveTask, RunTime
 from slackwater_tasks.submission.service import submit, submit_workflow
 from slackwater_tasks.upkeep.reranking import READ, _place
 from slackwater_tenants.models import Tenant
+from slackwater_tenants.scoping import tenant_scope
 from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+from tests.support.cell import Cell
+from tests.support.hand_worker import HandWorker
 
 pytestmark = pytest.mark.django_db
 
@@ -80,6 +90,54 @@ def test_a_dependant_presses_what_was_there_before_and_lets_it_go_again(acme: Te
     assert (stand(first)[0], stand(second)[0]) == (20, 20)
     edit(acme.pk, second, {"priority": 1})
     assert (stand(first)[0], stand(second)[0]) == (9, 9), "what needs it presses it still"
+
+
+def test_what_runs_again_keeps_its_place_and_its_explanation_names_who_gives_it(acme: Tenant) -> None:
+    RunTime.objects.create(tenant=acme, key=HANDLER, samples=9, mean_us=2_000_000)
+    flow = [
+        {"name": "start", "handler": HANDLER, "total_attempts": 1},
+        {"name": "middle", "handler": HANDLER, "depends_on": ["start"]},
+        {"name": "end", "handler": HANDLER, "depends_on": ["middle"], "category": "urgent", "priority": 7},
+    ]
+    made = submit_workflow(acme, {"tasks": flow})
+    ids, worker = made.task_ids, HandWorker()
+    before = [(LiveTask._plain.get(pk=task).path_us, *stand(task)) for task in ids]
+    assert before == [(path, 7, "urgent") for path in (6_000_000, 4_000_000, 2_000_000)]
+    worker.end(worker.start(ids[0]), Outcome.FAILED)
+    assert made.workflow_id is not None
+    assert set(rerun(acme, made.workflow_id)) == set(ids)
+    after = [(LiveTask._plain.get(pk=task).path_us, *stand(task)) for task in ids]
+    assert after == [*before[:2], (None, 7, "urgent")], "nothing waits for the last"
+    with tenant_scope(acme.pk):
+        urgent, priority, path = explain(ids[0])["place"]
+        assert explain(ids[2])["place"] == []
+    assert urgent == f"It stands in the urgent line, because end ({ids[2]}), which needs it, is urgent."
+    assert priority == f"It has the priority 7 of end ({ids[2]}), which needs it; its own is 0."
+    assert path.startswith("The longest path from it to an end of its graph takes 6 s")
+
+
+def test_a_dependant_that_runs_again_presses_what_it_waits_for(acme: Tenant) -> None:
+    first = hand_in(acme)
+    second = hand_in(acme, str(first), priority=9)
+    cancel(acme.pk, second)
+    edit(acme.pk, first, {"priority": 1})
+    assert stand(first)[0] == 1
+    retry(acme.pk, second)
+    assert stand(first)[0] == 9
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_makes_room_is_placed_by_its_path_again(redis_client: redis.Redis, settings: Any) -> None:
+    cell = Cell(redis_client, settings)
+    try:
+        flow = [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "depends_on": ["a"]}]
+        cell.worker.start(submit_workflow(cell.tenant, {"tasks": flow}).task_ids[0])
+        Handler.objects.filter(name=HANDLER).update(idempotent=True)
+        cell.store.view(8)
+        (turn,) = PgTurnStore(cell.store).turns(idempotent=True)
+        assert (turn.ranked.path_us, turn.ranked.work_us) == (2_000_000, 2_000_000)
+    finally:
+        cell.store.db.close()
 
 
 def test_its_history_says_why_it_goes_before_others() -> None:

@@ -41,6 +41,10 @@ class Explanation(s.Serializer[Any]):
     waiting = s.BooleanField(help_text="Whether it waits at all.")
     summary = s.CharField(help_text="The first blocker, or why there is none.")
     blockers = BlockerOut(many=True)
+    place = s.ListField(
+        child=s.CharField(),
+        help_text="What tasks that need it give it, in words: their urgency and priority, its path.",
+    )
     latest_start = s.DateTimeField(allow_null=True)
     predicted_start = PredictedStart(allow_null=True, help_text="Null where nobody can tell.")
     not_predicted = s.CharField(allow_null=True, help_text="Why nobody can tell when it starts.")

@@ -27,6 +27,7 @@ class Command(PlatformCommand):
         self.show_pairs(
             {
                 "task": found["task_id"], "state": found["state"], "why": found["summary"],
+                "place": " ".join(found["place"]) or None,
                 "latest start": found["latest_start"], "likely starts": predicted.get("likely"),
                 "between": predicted.get("earliest"), "and": predicted.get("latest"),
                 "hit rate": found["hit_rate"] if predicted else None,
