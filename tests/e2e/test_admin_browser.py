@@ -81,6 +81,32 @@ def test_a_tasks_page_follows_it(browser: Watched, tenant: Tenant) -> None:
     assert browser.troubles == []
 
 
+def test_lists_and_workflows_move_and_keep_what_is_selected(browser: Watched, tenant: Tenant) -> None:
+    page = browser.page
+    kept, begins = submit(tenant, name="kept"), submit(tenant, name="begins")
+    page.clock.install()
+    browser.go("slackwater_tasks_task_changelist")
+    page.check(f"input.action-select[value='{kept}']")
+    worker = HandWorker()
+    worker.start(begins)
+    submit(tenant, name="new")
+    page.clock.run_for(10_000)
+    page.wait_for_selector("tbody:has-text('begins') .sw-running")
+    page.wait_for_selector("text=1 more have come: show them.")
+    assert page.is_checked(f"input.action-select[value='{kept}']")
+    page.click("text=1 more have come")
+    page.wait_for_selector("#result_list tbody:has-text('new')")
+    tasks = [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "depends_on": ["a"]}]
+    made = service.submit_workflow(tenant, {"name": "pair", "tasks": tasks}, actor="test")
+    browser.go("slackwater_tasks_workflow_change", made.workflow_id)
+    page.focus("text=Terminate")
+    worker.run(made.task_ids[0])
+    page.clock.run_for(5_000)
+    page.wait_for_selector(".sw-counts .sw-succeeded")
+    assert page.evaluate("document.activeElement.textContent.trim()") == "Terminate…"
+    assert browser.troubles == []
+
+
 def test_pages_hold_together_in_the_dark_and_on_a_phone(browser: Watched, tenant: Tenant) -> None:
     page = browser.page
     submit(tenant, name="a task with quite a long name that has to fit somewhere")

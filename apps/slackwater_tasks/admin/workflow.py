@@ -81,4 +81,4 @@ class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, 
         with tenant_scope(obj.tenant_id):
             detail, graph = workflows.workflow(obj.pk), graphs.whole(obj)
         counts = [(badge(state, state), count) for state, count in detail["counts"].items() if count]
-        return {"workflow": detail, "counts": counts, "graph": graph}
+        return {"workflow": detail, "status": detail["status"].replace("_", " "), "counts": counts, "graph": graph}

@@ -227,7 +227,10 @@ UNFOLD: dict[str, Any] = {
         {"rel": "icon", "type": "image/svg+xml", "href": lambda request: _static("slackwater_dashboard/favicon.svg")}
     ],
     "STYLES": [lambda request: _static("slackwater_dashboard/slackwater.css")],
-    "SCRIPTS": [lambda request: _static("slackwater_dashboard/names.js")],
+    "SCRIPTS": [
+        lambda request: _static("slackwater_dashboard/names.js"),
+        lambda request: _static("slackwater_dashboard/refresh.js"),
+    ],
     "DASHBOARD_CALLBACK": "slackwater_dashboard.views.dashboard_context",
     "SHOW_VIEW_ON_SITE": False,
     "BORDER_RADIUS": "6px",

@@ -1,9 +1,19 @@
-// The page of a task: what has changed is replaced, the rest stays as it is read, selected or scrolled to.
+// The page of a task or a workflow: what has changed is replaced, the rest stays as it is read, selected or scrolled to.
 "use strict";
 (() => {
   const root = document.getElementById("sw-task");
   if (!root) return;
-  const PERIOD = 2000;
+  const PERIOD = root.dataset.watch ? 2000 : 5000;
+  const TOKEN = /name="csrfmiddlewaretoken" value="[^"]*"/g; // another in each answer
+  const said = (part) => part.outerHTML.replace(TOKEN, "");
+
+  function replace(old, part) {
+    const places = [...old.querySelectorAll(".sw-scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
+    const focused = [...old.querySelectorAll("a, button")].indexOf(document.activeElement);
+    old.replaceWith(part);
+    if (focused >= 0) part.querySelectorAll("a, button")[focused]?.focus({ preventScroll: true });
+    [...part.querySelectorAll(".sw-scroll")].forEach((box, n) => box.scrollTo(...(places[n] || [0, 0])));
+  }
 
   async function refresh() {
     const answer = await fetch(location.href, { credentials: "same-origin" });
@@ -17,23 +27,32 @@
       here.delete(part.dataset.part);
       let kept = old;
       if (!old) before ? before.after((kept = part)) : root.prepend((kept = part));
-      else if (part.dataset.part !== "output" && old.outerHTML !== part.outerHTML) old.replaceWith((kept = part));
+      else if (part.dataset.part !== "output" && said(old) !== said(part)) replace(old, (kept = part));
       before = kept;
     }
     for (const gone of here.values()) gone.remove();
+    root.dataset.final = next.dataset.final || "";
+  }
+
+  async function ended() {
+    if (!root.dataset.watch) {
+      await refresh();
+      return Boolean(root.dataset.final);
+    }
+    const answer = await fetch(root.dataset.watch, { credentials: "same-origin" });
+    if (!answer.ok) return true; // logged out, or gone: the next click tells
+    const now = await answer.json();
+    if (now.mark !== root.dataset.seen) {
+      await refresh();
+      root.dataset.seen = now.mark;
+    }
+    return now.final;
   }
 
   async function look() {
     if (!document.hidden) {
       try {
-        const answer = await fetch(root.dataset.watch, { credentials: "same-origin" });
-        if (!answer.ok) return; // logged out, or gone: the next click tells
-        const now = await answer.json();
-        if (now.mark !== root.dataset.seen) {
-          await refresh();
-          root.dataset.seen = now.mark;
-        }
-        if (now.final) return;
+        if (await ended()) return;
       } catch (error) {
         // the server is away: go on asking
       }
