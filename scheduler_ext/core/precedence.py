@@ -8,7 +8,7 @@ Computing", IEEE Transactions on Parallel and Distributed Systems 13(3), 2002), 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from statistics import fmean
 from typing import Final, NamedTuple
 
@@ -24,11 +24,15 @@ class Weight(NamedTuple):
     path_us: int
     """The longest path from its start to an end of the graph, its own run time included."""
     work_us: int
-    """The sum of all run times of the graph's part it is connected with."""
+    """The sum of all run times of its workflow, or of the graph's part it is connected with."""
 
 
-def weigh(dag: Dag, expected_us: Sequence[int | None]) -> list[Weight]:
-    """Return each task's remaining path; a task with no learnt run time counts as the mean of the others."""
+def weigh(dag: Dag, expected_us: Sequence[int | None], workflows: Iterable[Hashable | None] = ()) -> list[Weight]:
+    """Return each task's remaining path and work; one with no learnt run time counts as the mean of the others.
+
+    ``workflows`` names the workflow of each task. A workflow ends with its last task, so all its parts count, whether or
+    not anything connects them.
+    """
     known = [each for each in expected_us if each]
     usual = round(fmean(known)) if known else UNKNOWN_US
     times = [each or usual for each in expected_us]
@@ -43,6 +47,10 @@ def weigh(dag: Dag, expected_us: Sequence[int | None]) -> list[Weight]:
         for parent in dag.parents[task]:
             paths[parent] = max(paths[parent], times[parent] + paths[task])
             group[root(parent)] = root(task)
+    first: dict[Hashable, int] = {}
+    for task, workflow in enumerate(workflows):
+        if workflow is not None:
+            group[root(task)] = root(first.setdefault(workflow, task))
     works = [0] * len(times)
     roots = [root(task) for task in range(len(times))]
     for task, each in enumerate(roots):

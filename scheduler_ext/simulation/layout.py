@@ -47,11 +47,11 @@ def lines_of(trace: Trace) -> tuple[list[LineView], dict[int, LineView]]:
 def _weigh(trace: Trace) -> None:
     """The order that the jobs' graph asks for, computed as a submission does."""
     jobs = trace.jobs
-    if not any(job.parents for job in jobs):
+    if not any(job.parents or job.workflow is not None for job in jobs):
         return
     dag = Dag([""] * len(jobs), [job.parents for job in jobs])
     found = inherit(dag, [(job.category is Category.URGENT, job.priority) for job in jobs])
-    weights = weigh(dag, [job.expected_us for job in jobs])
+    weights = weigh(dag, [job.expected_us for job in jobs], [job.workflow for job in jobs])
     for job, (urgent, priority), weight in zip(jobs, found, weights, strict=True):
         job.priority, (job.path_us, job.work_us) = priority, weight
         if urgent:

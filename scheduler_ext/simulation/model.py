@@ -38,6 +38,8 @@ class Job:
     tolerance_us: InitVar[int | None] = None
     mutex_key: str | None = None
     parents: Sequence[int] = ()
+    workflow: int | None = None
+    """Which one it belongs to; without it, what is connected counts as one."""
     pool: str = ""
     kind: WorkKind = WorkKind.PROCESS
     handler: str = ""

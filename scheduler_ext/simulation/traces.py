@@ -103,7 +103,8 @@ def read_wfformat(path: Path) -> tuple[Trace, Cell]:
 def _recorded_job(index: int, task: RecordedTask, parents: Iterable[int]) -> Job:
     run = max(1, int(task.runtime_s * MICRO))
     memory = (task.memory_bytes or 0) // MEBIBYTE
-    return Job(index, 0, run, vector=(1000, memory, 0, 0, 0, 0), expected_us=run, parents=tuple(parents), name=task.id)
+    return Job(index, 0, run, vector=(1000, memory, 0, 0, 0, 0), expected_us=run, parents=tuple(parents),
+               name=task.id, workflow=0)  # fmt: skip
 
 
 def read_azure(path: Path) -> tuple[Trace, Cell]:

@@ -63,18 +63,18 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
         for n, (spec, payload, path) in enumerate(zip(specs, own, paths, strict=True))
     ]
     edges = [(ids[parent], ids[n]) for n, needs in enumerate(parents) for parent in needs]
-    if dag is not None and edges:
-        _order(tenant, dag, tasks)
+    if dag is not None and (edges or (workflow and len(tasks) > 1)):
+        _order(tenant, dag, tasks, workflow=workflow)
     return Batch(tasks=tasks, edges=edges, outside=outside)
 
 
-def _order(tenant: Tenant, dag: Dag, tasks: Sequence[Accepted]) -> None:
+def _order(tenant: Tenant, dag: Dag, tasks: Sequence[Accepted], *, workflow: bool) -> None:
     """Note the order that the graph asks of its tasks: the paths before them, and what needs them."""
     keys = [relatives.run_time_key(task.spec) for task in tasks]
     learnt: dict[str, int] = dict(fetch_all(relatives.LEARNT, [tenant.pk, list(set(keys))]))
     urgent = [task.spec.category is Category.URGENT for task in tasks]
     own = list(zip(urgent, [task.spec.priority for task in tasks], strict=True))
-    weights = weigh(dag, [learnt.get(key) for key in keys])
+    weights = weigh(dag, [learnt.get(key) for key in keys], [0 if workflow else None] * len(tasks))
     for task, before, (pressed, priority), weight in zip(tasks, urgent, inherit(dag, own), weights, strict=True):
         task.weight, task.inherited, task.pressed = weight, priority, pressed
         if pressed and not before:

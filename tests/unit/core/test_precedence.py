@@ -24,6 +24,8 @@ def test_paths_and_work_are_those_of_what_is_connected() -> None:
     assert [tuple(each) for each in weigh(diamond, [10, 20, 50, 5, 7])] == [
         (65, 85), (25, 85), (55, 85), (5, 85), (7, 7),
     ]  # fmt: skip
+    whole = weigh(diamond, [10, 20, 50, 5, 7], [1, None, None, None, 1])
+    assert [each.work_us for each in whole] == [92] * 5, "of one workflow, though nothing connects them"
     assert weigh(diamond, [10, None, 50, None, None])[1].path_us == 60, "what is not learnt counts as the mean"
     assert weigh(graph([]), [None])[0].path_us == UNKNOWN_US
 
