@@ -137,7 +137,7 @@ def test_the_reference_page_and_every_kind_of_page_live_with_their_policies(brow
         # Alpine works: it has taken its marks off the page.
         assert browser.page.evaluate("typeof window.Alpine") == "object", name
     browser.page.goto(browser.base + "/api/docs/")
-    browser.page.wait_for_selector(".opblock-tag")
+    browser.page.wait_for_selector(".opblock-tag", timeout=120_000)  # it renders the whole document of the API
     assert browser.troubles == []
     # What a page may not do, it cannot: a script that somebody got into it does not run.
     browser.go("index")

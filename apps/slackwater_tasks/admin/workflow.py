@@ -7,11 +7,13 @@ from typing import Any, ClassVar
 from django.contrib import admin
 from django.db.models import QuerySet
 from django.http import HttpRequest
+from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
+from scheduler_ext.core.states import ClientStatus
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button
-from slackwater_adminkit.display import ago, badge, column, short
+from slackwater_adminkit.display import ago, badge, column, seconds, short
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, actor
 from slackwater_tasks.admin import graphs, task_form
 from slackwater_tasks.admin.filters import AgeFilter, id_range
@@ -43,7 +45,7 @@ class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, 
 
     add_form_class = task_form.WorkflowForm
     add_fieldsets = ((None, {"fields": (("tenant", "name"), "tasks", "idempotency_key")}),)
-    list_display = ("title", "tenant", "task_count", "edge_count", "submitted")
+    list_display = ("title", "tenant", "shown_state", "task_count", "edge_count", "submitted", "took")
     list_select_related = ("tenant",)
     list_filter = (AgeFilter, ("tenant", AutocompleteSelectFilter))
     search_fields = ("id", "name")
@@ -59,6 +61,14 @@ class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, 
 
     title = column("workflow", lambda workflow: workflow.name or short(workflow.pk))
     submitted = column("submitted", lambda row: ago(row.submitted_at))
+    took = column("took", lambda row: seconds(row.finished_at - row.submitted_at if row.finished_at else None))
+
+    @admin.display(description="state")
+    def shown_state(self, obj: Workflow) -> SafeString:
+        """How it ended, as upkeep noted it soon after; the page of one counts its tasks."""
+        if obj.status is None:
+            return badge("in progress", "running")
+        return badge("failed", "failed") if obj.status == ClientStatus.FAILED else badge("done", "succeeded")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
         """Those who may submit workflows for tenants."""

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
+from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 from django.contrib import admin
 from django.db import connection
+from django.db.models import F
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 
-from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.states import ClientStatus, Outcome, TaskState
 from slackwater_schedules.firing import fire_due
-from slackwater_tasks.models import Task
+from slackwater_tasks.models import Task, Workflow
 from slackwater_tasks.submission import service
 from slackwater_tasks.submission.service import submit_workflow
 from slackwater_tenants.models import Tenant
@@ -159,6 +161,13 @@ class TestPages:
         assert fire.task_id is not None
         worker.run(fire.task_id)
         assert re.search(r"ago +succeeded ", text("slackwater_schedules_schedule_changelist"))
+        made = submit_workflow(tenant, {"name": "flow", "tasks": [{"name": "a", "handler": HANDLER}]}, actor="test")
+        assert re.search(r"flow +acme +in progress ", text("slackwater_tasks_workflow_changelist"))
+        worker.run(made.task_ids[0], outcome=Outcome.FAILED)
+        Workflow.objects.unscoped().update(  # as upkeep does
+            status=ClientStatus.FAILED, finished_at=F("submitted_at") + timedelta(seconds=7)
+        )
+        assert re.search(r"flow +acme +failed .* 7\.0 s ", text("slackwater_tasks_workflow_changelist"))
 
     def test_a_waiting_task_shows_who_holds_what_it_waits_for(self, page: Client, tenant: Tenant) -> None:
         worker = HandWorker()
