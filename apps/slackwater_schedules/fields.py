@@ -14,6 +14,7 @@ from slackwater_schedules.rules import MAX_INTERVAL_S, check_zone, read_instant,
 from slackwater_tasks.field_kinds import Flag, Object, Whole, clean_name
 from slackwater_tasks.spec import parse_fields
 from slackwater_tasks.submission import templates
+from slackwater_tasks.submission.service import WORKFLOW_FIELDS
 
 RULE_FIELDS: Final = frozenset({"kind", "rule", "time_zone", "start_at", "end_at"})
 OBJECT: Final = Object()
@@ -54,6 +55,9 @@ def _template(value: Any, field: str) -> dict[str, Any]:
     return dict(value)
 
 
+IN_WORKFLOW = tuple(name for name in WORKFLOW_FIELDS if name != "idempotency_key")
+
+
 def _use_of_template(value: dict[str, Any], field: str) -> dict[str, Any]:
     known = ("template", *templates.USE)
     for name in value:
@@ -67,8 +71,8 @@ def _workflow_template(value: Any, field: str) -> dict[str, Any]:
     if "template" in OBJECT.check(value, field):
         return _use_of_template(value, field)
     for name in OBJECT.check(value, field):
-        if name not in ("name", "tags", "metadata", "tasks"):
-            _fail(f"{field}.{name[:60]}", "there is no such field; known are name, tags, metadata, tasks")
+        if name not in IN_WORKFLOW:
+            _fail(f"{field}.{name[:60]}", f"there is no such field; known are {', '.join(IN_WORKFLOW)}")
     tasks = value.get("tasks")
     if not isinstance(tasks, list) or not tasks:
         _fail(f"{field}.tasks", "must be an array with at least one task")

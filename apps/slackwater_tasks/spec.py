@@ -52,6 +52,8 @@ MAX_DEPTH = 64
 ESCAPED_NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 """A NUL in JSON text; not the six characters of its spelling, whose backslash is escaped."""
 
+OF_WORKFLOW = "workflow "
+"""What the mutex key begins with that the tasks of a workflow with ``max_running`` share; behind it stands its id."""
 _BOTH = MutexScope.BOTH  # looked up once: an enumeration of Django's makes each look a call
 
 

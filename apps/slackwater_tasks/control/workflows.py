@@ -26,11 +26,13 @@ from slackwater_tasks.spec import TaskSpec, parse_task
 from slackwater_tasks.submission import admission, idempotency, limits
 from slackwater_tasks.submission.dependencies import link_outside, press_outside
 from slackwater_tasks.submission.idempotency import Key, Submission
-from slackwater_tasks.submission.service import check_list, no_inner_keys
+from slackwater_tasks.submission.service import check_list, limited, no_inner_keys
 from slackwater_tasks.submission.store import EDGE_COLUMNS, Part, store
 from slackwater_tenants.models import Tenant
 
-LOCK = "SELECT task_count, edge_count FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s FOR UPDATE"
+LOCK = """
+SELECT task_count, edge_count, max_running FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s FOR UPDATE
+"""
 NAMED = "SELECT name, id::text FROM slackwater_tasks_task WHERE workflow_id = %s AND name = ANY(%s)"
 GROW = """
 UPDATE slackwater_tasks_workflow SET task_count = task_count + %s, edge_count = edge_count + %s, status = NULL,
@@ -45,6 +47,7 @@ class _Place:
     workflow_id: UUID
     tasks: int
     edges: int
+    max_running: int | None
 
 
 def add_tasks(tenant: Tenant, workflow_id: UUID, items: Sequence[Mapping[str, Any]], *, actor: str = "",
@@ -87,6 +90,8 @@ def _add(cur: Any, tenant: Tenant, place: _Place | None, specs: Sequence[TaskSpe
         return replace(first, workflow_id=workflow_id)
     if place is not None:
         specs = _resolve_names(cur, place, specs)
+        if place.max_running:
+            specs = limited(specs, place.workflow_id, place.max_running)
     batch = admission.admit(tenant, specs, where="tasks", workflow=place is not None)
     ids = [task.id for task in batch.tasks]
     if key is not None and (first := idempotency.first_or_claim(cur, tenant, key, ids)) is not None:

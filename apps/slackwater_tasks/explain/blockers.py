@@ -21,6 +21,7 @@ from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import Borrowed, fetch_all, fetch_value
 from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.read.tasks import word
+from slackwater_tasks.spec import OF_WORKFLOW
 
 SHOWN = 20
 """How many tasks are named for each blocker."""
@@ -201,10 +202,12 @@ class Blockers:
             return
         holders = [row[0] for row in fetch_all(queries.HOLDERS, [key, self.id, SHOWN])]
         ahead = fetch_value(queries.FOR_KEY, self._place())
-        yield blocker(
-            "mutex", f"Its mutex key {key.partition(':')[2]} is held by {', '.join(holders)}; {ahead} wait for it "
-            "before this one.", "A holder ends.", tasks=holders, ahead=ahead,
-        )  # fmt: skip
+        name = key.partition(":")[2]
+        held = f"Its mutex key {name} is held by"
+        if name.startswith(OF_WORKFLOW):
+            held = f"Its workflow runs at most {task.mutex_limit} of its tasks at once (max_running), now"
+        yield blocker("mutex", f"{held} {', '.join(holders)}; {ahead} wait for it before this one.", "A holder ends.",
+                      tasks=holders, ahead=ahead)  # fmt: skip
 
     def _place(self) -> dict[str, Any]:
         names = ("rank_group", "rank", "line_id", "parked", "mutex_key")

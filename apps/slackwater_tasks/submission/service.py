@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 from uuid import UUID
@@ -20,12 +20,22 @@ from psycopg.errors import UniqueViolation
 from scheduler_ext.core.errors import Conflict, DoesNotFit, InvalidInput, TooLarge
 from scheduler_ext.core.types import MAX_SCRIPT_BYTES
 from slackwater_conf.database import in_ledger
+from slackwater_tasks.field_kinds import Whole
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import reference_cache
-from slackwater_tasks.models import Script, new_id
+from slackwater_tasks.models import MutexScope, Script, new_id
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
-from slackwater_tasks.spec import FIELDS, Payload, TaskSpec, body_hash, dump_metadata, parse_task, parse_tasks
+from slackwater_tasks.spec import (
+    FIELDS,
+    OF_WORKFLOW,
+    Payload,
+    TaskSpec,
+    body_hash,
+    dump_metadata,
+    parse_task,
+    parse_tasks,
+)
 from slackwater_tasks.submission import admission, idempotency, refusal_cache
 from slackwater_tasks.submission.dependencies import link_outside, press_outside
 from slackwater_tasks.submission.idempotency import Key, Submission
@@ -48,10 +58,12 @@ OWN_ID_AGE_MS: Final = 86_400_000
 """The greatest age of a client's own id: as long as its repeats are known."""
 OWN_ID_AHEAD_MS: Final = 60_000
 INSERT_WORKFLOW: Final = """
-INSERT INTO slackwater_tasks_workflow (id, tenant_id, name, task_count, edge_count, submitted_at, detail, tags, metadata)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s)
+INSERT INTO slackwater_tasks_workflow (id, tenant_id, name, task_count, edge_count, submitted_at, detail, tags, metadata,
+    max_running)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
-WORKFLOW_FIELDS: Final = ("name", "tags", "metadata", "tasks", "idempotency_key")
+WORKFLOW_FIELDS: Final = ("name", "tags", "metadata", "max_running", "tasks", "idempotency_key")
+MAX_RUNNING: Final = Whole(1, 10_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +74,8 @@ class Header:
     tags: tuple[str, ...] = ()
     metadata: str | None = None
     """As JSON."""
+    max_running: int | None = None
+    id: UUID = field(default_factory=new_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +158,7 @@ def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
     """Submit a graph of named tasks as one workflow: ``{"name": …, "tasks": [{"name": …, "depends_on": […]}, …]}``.
 
     ``tags`` and ``metadata``: words to find it by, and an object of yours that comes back with it and its events.
+    ``max_running``: so many of its tasks are with nodes at a time, at most.
     """
     found, inner = parse_header(data)
     return _submit_list(tenant, data.get("tasks"), data, actor, idempotency_key, inner, trace, workflow=found)
@@ -160,7 +175,9 @@ def parse_header(data: Any) -> tuple[Header, str]:
     header = {name: FIELDS[name].kind.check(data.get(name, ""), name) for name in ("name", "idempotency_key")}
     tags = FIELDS["tags"].kind.check(data.get("tags", []), "tags")
     metadata = dump_metadata(data.get("metadata"), "metadata")
-    return Header(name=header["name"], tags=tags, metadata=metadata), header["idempotency_key"]
+    most = data.get("max_running")
+    most = None if most is None else MAX_RUNNING.check(most, "max_running")
+    return Header(name=header["name"], tags=tags, metadata=metadata, max_running=most), header["idempotency_key"]
 
 
 def _submit_list(tenant: Tenant, items: Any, body: Any, actor: str | Sequence[str], given: str | None, inner: str,
@@ -169,6 +186,8 @@ def _submit_list(tenant: Tenant, items: Any, body: Any, actor: str | Sequence[st
     with refusal_cache.gate(tenant, len(items), repeat=bool(given or inner)):
         specs, payloads = parse_tasks(items, "tasks")
         no_inner_keys(specs)
+        if workflow is not None and workflow.max_running:
+            specs = limited(specs, workflow.id, workflow.max_running)
         actors = [actor] * len(specs) if isinstance(actor, str) else actor
         key = Key.of(given, inner, body)
         trace = trace or trace_context.current()
@@ -207,6 +226,15 @@ def no_inner_keys(specs: Sequence[TaskSpec]) -> None:
             raise InvalidInput("belongs to the whole submission", field=f"tasks[{n}].idempotency_key")
 
 
+def limited(specs: Sequence[TaskSpec], workflow_id: UUID, most: int) -> list[TaskSpec]:
+    """The tasks of a workflow that share a mutex key with so many holders: what is beyond waits beside its line."""
+    for n, spec in enumerate(specs):
+        if spec.mutex_key:
+            raise DoesNotFit("cannot stand beside max_running of its workflow", field=f"tasks[{n}].mutex_key")
+    key = f"{OF_WORKFLOW}{workflow_id}"
+    return [replace(spec, mutex_key=key, mutex_limit=most, mutex_scope=MutexScope.BOTH) for spec in specs]
+
+
 def _accept(tenant: Tenant, specs: Sequence[TaskSpec], payloads: Sequence[Payload], actors: Sequence[str], *,
             key: Key | None = None, keys: Sequence[Key | None] = (), where: str = "tasks", workflow: Header | None = None,
             trace: TraceContext | None = None, ids: Sequence[UUID] = ()) -> Submission:  # fmt: skip
@@ -227,7 +255,7 @@ def _accept_in_transaction(part: Part, outside: Sequence[admission.Outside], key
                            keys: Sequence[Key | None], workflow: Header | None) -> Submission:  # fmt: skip
     tenant = part.tenant
     at = reference_cache.now()
-    workflow_id = new_id() if workflow is not None else None
+    workflow_id = workflow.id if workflow is not None else None
     ids = [task.id for task in part.tasks]
     with connection.cursor() as cur:
         if key is not None:
@@ -243,7 +271,8 @@ def _accept_in_transaction(part: Part, outside: Sequence[admission.Outside], key
         tasks = link_outside(cur, tenant, part.tasks, outside, workflow_id)
         if workflow is not None:
             edges, detail = len(part.edges) + len(outside), '{"open": true}' if outside else "{}"
-            named = (workflow.name, len(ids), edges, at, detail, list(workflow.tags), workflow.metadata)
+            told = (list(workflow.tags), workflow.metadata, workflow.max_running)
+            named = (workflow.name, len(ids), edges, at, detail, *told)
             cur.execute(INSERT_WORKFLOW, (workflow_id, tenant.pk, *named))
     store([replace(part, tasks=tasks, workflow_id=workflow_id)], at)
     press_outside(tenant, tasks, outside)

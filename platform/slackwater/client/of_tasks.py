@@ -372,6 +372,7 @@ class WorkflowSummary(TypedDict):
     name: str | None
     task_count: int
     edge_count: int
+    max_running: int | None
     submitted_at: str
     finished_at: str | None
     status: TaskStatus

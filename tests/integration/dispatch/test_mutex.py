@@ -10,12 +10,14 @@ import pytest
 import redis
 from django.db import connection
 
+from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.work import Lock
 from scheduler_ext.dispatch.dispatcher import ROUND_INTERVAL_S, Dispatcher
 from scheduler_ext.dispatch.keys import Keys
 from scheduler_ext.dispatch.mutex import RENEWALS, LockMirror
 from slackwater_tasks.control.edit import edit
+from slackwater_tasks.control.workflows import add_tasks
 from slackwater_tasks.ledger.transitions import unpark
 from slackwater_tasks.models import LiveTask
 from slackwater_tasks.runtime.work_store import PgWorkStore
@@ -167,3 +169,35 @@ def test_a_key_spans_dependent_work_independent_work_or_both(cell: Cell, scope: 
             "SELECT DISTINCT mutex_scope FROM slackwater_tasks_task WHERE mutex_key = 'door' AND id <> %s", (holder,)
         )
         assert len(cur.fetchall()) == 1
+
+
+# -- workflows with max_running ---------------------------------------------------------------------------------------
+def test_a_workflow_runs_so_many_at_once_and_lets_its_tenant_go_on(cell: Cell) -> None:
+    named = [{"name": f"t{n}", "handler": HANDLER} for n in range(4)]
+    given = {"max_running": 2, "tasks": named}
+    answer = cell.client.post("/workflows", given)
+    assert answer.status == 201, answer.body
+    ids, workflow_id = [UUID(each) for each in answer.body["task_ids"]], UUID(answer.body["id"])
+    ids += add_tasks(cell.tenant, workflow_id, [{"name": "more", "handler": HANDLER}]).task_ids
+    other = cell.submit()
+    cell.round()
+    assert [live(each).state for each in ids[:2]] == [TaskState.QUEUED] * 2
+    cell.round()
+    assert {live(each).state for each in ids[2:]} == {TaskState.BLOCKED}, "parked beside the line"
+    assert live(other).state == TaskState.QUEUED, "the tenant's other work has passed"
+    (why,) = cell.explain(ids[2])["blockers"]
+    assert why["kind"] == "mutex"
+    assert why["detail"].startswith("Its workflow runs at most 2 of its tasks at once (max_running), now ")
+    cell.worker.end(cell.started(ids[0]))
+    with raw_cursor() as cur:
+        unpark(cur, [f"{cell.tenant.pk}:workflow {workflow_id}"])
+    cell.round()
+    assert sum(live(each).state == TaskState.QUEUED for each in ids[1:]) == 2
+    assert cell.client.get(f"/workflows/{workflow_id}").body["max_running"] == 2
+    for wrong, place in (
+        ({"max_running": 0, "tasks": named}, "max_running"),
+        ({"max_running": 1, "tasks": [{**named[0], "mutex_key": "door"}]}, "tasks[0].mutex_key"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            submit_workflow(cell.tenant, wrong)
+        assert refused.value.field == place

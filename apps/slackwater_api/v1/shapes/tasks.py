@@ -190,6 +190,10 @@ class WorkflowIn(s.Serializer[Any]):
         allow_null=True,
         help_text="An object of yours; it comes back with the workflow and its events.",
     )
+    max_running = s.IntegerField(
+        min_value=1, max_value=10_000, required=False, allow_null=True,
+        help_text="So many of its tasks are with nodes at a time, at most; they can have no mutex key then.",
+    )  # fmt: skip
     tasks = s.ListField(child=TaskAmong(), min_length=1)
     idempotency_key = line(200, 0, required=False, allow_null=True)
 
@@ -348,6 +352,7 @@ class WorkflowSummary(s.Serializer[Any]):
     name = s.CharField(allow_null=True)
     task_count = s.IntegerField()
     edge_count = s.IntegerField()
+    max_running = s.IntegerField(allow_null=True, help_text="Of its tasks, with nodes at a time; null: any number.")
     submitted_at = s.DateTimeField()
     finished_at = s.DateTimeField(allow_null=True, help_text="When the last of its tasks ended.")
     status = s.ChoiceField(STATUSES)
