@@ -35,11 +35,11 @@ FROM (SELECT * FROM slackwater_tasks_attempt ORDER BY id DESC LIMIT %s) a JOIN s
 WHERE a.node_id = %s ORDER BY a.id DESC LIMIT %s
 """
 LINKS = (
-    ("Tasks", "slackwater_tasks_task"), ("Workflows", "slackwater_tasks_workflow"),
-    ("Dead letters", "slackwater_tasks_deadletter"), ("Schedules", "slackwater_schedules_schedule"),
-    ("Lines", "slackwater_tasks_line"), ("API keys", "slackwater_tenants_apikey"),
-    ("Rate limits", "slackwater_tasks_ratelimit"), ("Webhooks", "slackwater_monitoring_subscription"),
-    ("Scripts", "slackwater_tasks_script"), ("Receipts", "slackwater_monitoring_receiptpage"),
+    ("Tasks", "slackwater_tasks.task"), ("Workflows", "slackwater_tasks.workflow"),
+    ("Dead letters", "slackwater_tasks.deadletter"), ("Schedules", "slackwater_schedules.schedule"),
+    ("Lines", "slackwater_tasks.line"), ("API keys", "slackwater_tenants.apikey"),
+    ("Rate limits", "slackwater_tasks.ratelimit"), ("Webhooks", "slackwater_monitoring.subscription"),
+    ("Scripts", "slackwater_tasks.script"), ("Receipts", "slackwater_monitoring.receiptpage"),
 )  # fmt: skip
 
 
@@ -133,5 +133,5 @@ class TenantWorkAdmin(TerminateMixin, TenantAdmin):
     @admin.display(description="its")
     def links(self, obj: Tenant) -> SafeString:
         """The lists of what is its own."""
-        pairs = ((reverse(f"admin:{name}_changelist"), obj.pk, title) for title, name in LINKS)
+        pairs = ((reverse(f"admin:{name.replace('.', '_')}_changelist"), obj.pk, title) for title, name in LINKS)
         return format_html_join(" · ", '<a href="{}?tenant__id__exact={}">{}</a>', pairs)
