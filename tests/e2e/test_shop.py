@@ -19,7 +19,7 @@ from django.db import connection
 from scheduler_ext.core.states import Outcome
 from slackwater_resources.models import Handler, Node
 from slackwater_tasks.explain.explanation import explain
-from slackwater_tasks.models import Attempt, Task
+from slackwater_tasks.models import Attempt, LiveTask, Task
 from slackwater_tenants.scoping import tenant_scope
 from tests.support import processes
 from tests.support.platform import FAST, Platform
@@ -33,6 +33,30 @@ import slackwater
 
 INSTALLED_APPS += slackwater.DJANGO_APPS
 SLACKWATER = {"DURABLE": ["orders.*"], "TENANT": "acme", "REDIS_URL": CELERY_BROKER_URL}
+"""
+SWITCHED = """
+import os
+from celery import Celery
+import slackwater
+
+app = Celery("switched", broker=os.environ["SHOP_REDIS"])
+
+@app.task(name="switched.note", acks_late=True)
+def note(number):
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(f"{number}\\n")
+
+slackwater.install(app, database_url=os.environ["PLAIN_DATABASE"], key="a key", tenant="acme", durable=["switched.*"])
+"""
+SWITCHING = """
+from scheduler_ext.task import handlers
+from switched import note
+
+for number in range(2000):
+    if number % 2 == 0:  # as a process that starts anew with the other setting
+        handlers._exports.clear()
+        handlers.declare(["switched.*"] if number % 4 else [])
+    note.delay(number)
 """
 ELSEWHERE = """
 _ledger = conninfo_to_dict(os.environ["SHOP_LEDGER"])
@@ -211,17 +235,45 @@ def test_a_project_whose_ledger_is_another_database(platform: Platform, shop: Pa
 
 @pytest.mark.slow
 def test_plain_celery_moves_by_one_call(platform: Platform, database_url: str, redis_url: str, tmp_path: Path) -> None:
-    (tmp_path / "plain.py").write_text(PLAIN)
+    worker = plain(platform, database_url, redis_url, tmp_path, "plain", PLAIN)
+    call = "from plain import add; print('sum', add.delay(2, 3).get(timeout=120))"
+    caller = platform.start("caller", [sys.executable, "-W", "ignore", "-c", call])
+    assert caller.wait(timeout=150) == 0, caller.output + worker.output
+    assert "sum 5" in caller.output
+
+
+@pytest.mark.slow
+def test_a_pattern_switched_a_thousand_times_loses_and_doubles_nothing(
+    platform: Platform, database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    platform.env["NOTES"] = str(notes)
+    worker = plain(platform, database_url, redis_url, tmp_path, "switched", SWITCHED)
+    callers = [platform.start(f"caller{n}", [sys.executable, "-W", "ignore", "-c", SWITCHING]) for n in range(2)]
+    for caller in callers:
+        assert caller.wait(timeout=240) == 0, caller.output + worker.output
+    wait_until(lambda: len(notes.read_text().splitlines()) >= 4000, timeout=240, message="all have run")
+    wait_until(lambda: not LiveTask.objects.unscoped().exists(), timeout=60, message="nothing is left")  # of any tenant
+    assert Counter(notes.read_text().splitlines()) == {str(number): 2 for number in range(2000)}
+    durable = Task._plain.filter(handler="switched.note").count()
+    assert durable == 4000, "each message that a durable worker took was submitted"
+
+
+def plain(platform: Platform, database_url: str, redis_url: str, folder: Path, name: str, text: str) -> Any:
+    """A platform as a service, and a worker of a plain Celery application with durable tasks."""
+    (folder / f"{name}.py").write_text(text)
     platform.dispatcher()
     platform.upkeep()
     platform.env |= {"PLAIN_DATABASE": database_url, "SHOP_REDIS": redis_url}
-    for name in ("SLACKWATER_DATABASE_URL", "SLACKWATER_REDIS_URL", "SLACKWATER_HANDLERS", "DJANGO_SETTINGS_MODULE"):
-        platform.env[name] = ""
-    platform.env["PYTHONPATH"] = os.pathsep.join(map(str, (tmp_path, ROOT, ROOT / "platform", ROOT / "apps")))
-    call = "from plain import add; print('sum', add.delay(2, 3).get(timeout=120))"
-    caller = platform.start("caller", [sys.executable, "-W", "ignore", "-c", call])
-    options = ["-n", "plain@test", "-c", "1", "--without-gossip", "--without-mingle", "-l", "INFO"]
-    worker = platform.start("w1", [sys.executable, "-W", "ignore", "-m", "celery", "-A", "plain", "worker", *options])
-    worker.wait_for("plain@test ready", timeout=120)
-    assert caller.wait(timeout=150) == 0, caller.output + worker.output
-    assert "sum 5" in caller.output
+    for variable in (
+        "SLACKWATER_DATABASE_URL",
+        "SLACKWATER_REDIS_URL",
+        "SLACKWATER_HANDLERS",
+        "DJANGO_SETTINGS_MODULE",
+    ):
+        platform.env[variable] = ""
+    platform.env["PYTHONPATH"] = os.pathsep.join(map(str, (folder, ROOT, ROOT / "platform", ROOT / "apps")))
+    options = ["-n", f"{name}@test", "-c", "1", "--without-gossip", "--without-mingle", "-l", "INFO"]
+    worker = platform.start("w1", [sys.executable, "-W", "ignore", "-m", "celery", "-A", name, "worker", *options])
+    worker.wait_for(f"{name}@test ready", timeout=120)
+    return worker
