@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from django.db.models import Sum
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import DoesNotFit, InvalidInput
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from slackwater_monitoring.models import OnTime, Usage
@@ -134,7 +134,7 @@ def days(since: str | None, until: str | None, fields: tuple[str, str]) -> tuple
 
 
 def _day(text: str | None, field: str) -> date | None:
-    if not text:
+    if text is None:
         return None
     with suppress(ValueError):
         if len(text) == 10:
@@ -148,9 +148,9 @@ def read(tenant_id: int, first: date, last: date) -> dict[str, Any]:
     What ended in the last few seconds may not be in yet. Prices are in millionths of the unit the platform charges in.
     """
     if last < first:
-        raise InvalidInput("must not be before since", field="until")
+        raise DoesNotFit("must not be before since", field="until")
     if last - first > timedelta(days=MAX_DAYS):
-        raise InvalidInput(f"must be at most {MAX_DAYS} days after since", field="until")
+        raise DoesNotFit(f"must be at most {MAX_DAYS} days after since", field="until")
     rows = list(
         Usage.objects.unscoped()  # the tenant is named
         .filter(tenant_id=tenant_id, day__gte=first, day__lte=last)

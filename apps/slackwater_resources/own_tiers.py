@@ -10,7 +10,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils import timezone
 
-from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotFound, NotGranted
+from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotFound, NotGranted, whole
 from scheduler_ext.core.resources import DIMENSIONS
 from slackwater_resources.models import Tier
 from slackwater_tenants.members import check_fields, lock_tenant, slug_of
@@ -148,6 +148,7 @@ def _checked(tenant: Tenant, fields: dict[str, Any], faults: Faults) -> dict[str
 
 
 def _number(value: Any, field: str, least: int, most: int, what: str) -> int:
+    value = whole(value)
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
         raise InvalidInput(f"must be a whole number, at least {least}", field=field)
     if value > most:

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from django.db import transaction
 
-from scheduler_ext.core.errors import InvalidInput, TooLarge
+from scheduler_ext.core.errors import DoesNotFit, InvalidInput, TooLarge
 from slackwater_schedules.firing import rule_of, write_fires
 from slackwater_schedules.lookups import database_now, locked_schedule
 from slackwater_schedules.models import Schedule, ScheduleFire
@@ -45,11 +45,11 @@ def backfill(tenant_id: int, schedule_id: UUID, start: datetime, end: datetime, 
         if value.tzinfo is None:
             raise InvalidInput("needs a time zone, for example Z or +01:00", field=name)
     if end < start:
-        raise InvalidInput("must not lie before start", field="end")
+        raise DoesNotFit("must not lie before start", field="end")
     with transaction.atomic():
         schedule = locked_schedule(tenant_id, schedule_id)
         if end > database_now():
-            raise InvalidInput("must lie in the past", field="end")
+            raise DoesNotFit("must lie in the past", field="end")
         firings = _missing(schedule, start, end)
         if not firings:
             return Backfill(task_ids=[], workflow_id=None)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NoReturn
 
-from scheduler_ext.core.errors import Faults, InvalidInput
+from scheduler_ext.core.errors import DoesNotFit, Faults, InvalidInput
 from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
 from slackwater_schedules.occurrences import Missed
 from slackwater_schedules.recurrence import Kind
@@ -32,6 +32,10 @@ def _fail(field: str, message: str) -> NoReturn:
     raise InvalidInput(message, field=field)
 
 
+def _misfit(field: str, message: str) -> NoReturn:
+    raise DoesNotFit(message, field=field)
+
+
 def _name(value: Any, field: str) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= 100 or value != value.strip():
         _fail(field, "must be a text of 1 to 100 characters without spaces around it")
@@ -51,7 +55,7 @@ def _choice(known: Sequence[str]) -> Callable[[Any, str], str]:
 def _template(value: Any, field: str) -> dict[str, Any]:
     for name, reason in NOT_IN_TEMPLATE.items():
         if name in OBJECT.check(value, field):
-            _fail(f"{field}.{name}", reason)
+            _misfit(f"{field}.{name}", reason)
     return dict(value)
 
 
@@ -62,7 +66,7 @@ def _use_of_template(value: dict[str, Any], field: str) -> dict[str, Any]:
     known = ("template", *templates.USE)
     for name in value:
         if name not in known:
-            _fail(f"{field}.{name[:60]}", f"there is no such field; known are {', '.join(known)}")
+            _misfit(f"{field}.{name[:60]}", f"there is no such field; known are {', '.join(known)}")
     templates.NAME.check(value["template"], f"{field}.template")
     return dict(value)
 
@@ -72,19 +76,19 @@ def _workflow_template(value: Any, field: str) -> dict[str, Any]:
         return _use_of_template(value, field)
     for name in OBJECT.check(value, field):
         if name not in IN_WORKFLOW:
-            _fail(f"{field}.{name[:60]}", f"there is no such field; known are {', '.join(IN_WORKFLOW)}")
+            _misfit(f"{field}.{name[:60]}", f"there is no such field; known are {', '.join(IN_WORKFLOW)}")
     tasks = value.get("tasks")
     if not isinstance(tasks, list) or not tasks:
-        _fail(f"{field}.tasks", "must be an array with at least one task")
+        _misfit(f"{field}.tasks", "must be an array with at least one task")
     names = {task.get("name") for task in tasks if isinstance(task, dict) and isinstance(task.get("name"), str)}
     for n, task in enumerate(tasks):
         where = f"{field}.tasks[{n}]"
         for name in NOT_IN_TEMPLATE.keys() & OBJECT.check(task, where).keys() - {"depends_on", "condition"}:
-            _fail(f"{where}.{name}", NOT_IN_TEMPLATE[name])
+            _misfit(f"{where}.{name}", NOT_IN_TEMPLATE[name])
         needs = task.get("depends_on", [])
         for place, needed in enumerate(needs if isinstance(needs, list) else []):
             if not isinstance(needed, str) or needed not in names:
-                _fail(f"{where}.depends_on[{place}]", "must be the name of a task of the template")
+                _misfit(f"{where}.depends_on[{place}]", "must be the name of a task of the template")
     return dict(value)
 
 

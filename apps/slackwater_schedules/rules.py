@@ -24,7 +24,7 @@ from functools import lru_cache
 from typing import Any, Final, NoReturn
 from zoneinfo import ZoneInfoNotFoundError
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import DoesNotFit, InvalidInput, whole
 from slackwater_schedules.cron import Cron, parse_cron
 from slackwater_schedules.recurrence import LAST_DAY, Kind, Rule, resolve, zone_of
 
@@ -98,7 +98,7 @@ def read_rule(
 
 
 def _fail(field: str, message: str) -> NoReturn:
-    raise InvalidInput(message, field=field)
+    raise DoesNotFit(message, field=field)
 
 
 def _items(value: Any, field: str, most: int) -> list[Any]:
@@ -133,7 +133,7 @@ def _read_weekdays(value: Any, field: str) -> dict[str, Any]:
 
 def _read_days(value: Any, field: str) -> dict[str, Any]:
     found = set()
-    for index, day in enumerate(_items(value, field, 32)):
+    for index, day in enumerate(map(whole, _items(value, field, 32))):
         if day != "last" and not (isinstance(day, int) and not isinstance(day, bool) and 1 <= day <= 31):
             _fail(f"{field}[{index}]", f"{day!r} is not a day from 1 to 31, nor last")
         found.add(LAST_DAY if day == "last" else day)
@@ -172,6 +172,7 @@ def _read_cron(value: Any, field: str) -> dict[str, Any]:
 
 
 def _read_every(value: Any, field: str) -> dict[str, Any]:
+    value = whole(value)
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_INTERVAL_S:
         _fail(field, f"must be whole seconds from 1 to {MAX_INTERVAL_S}")
     return {"every": timedelta(seconds=value)}

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
-from scheduler_ext.core.errors import Conflict, InvalidInput, NotFound, NotGranted
+from scheduler_ext.core.errors import Conflict, DoesNotFit, InvalidInput, NotFound, NotGranted, misfit
 from slackwater_schedules import firing
 from slackwater_schedules.fields import RULE_FIELDS, parse_schedule
 from slackwater_schedules.firing import due_time, rule_of
@@ -60,7 +60,7 @@ def _build(tenant: Tenant, data: Mapping[str, Any], now: datetime, actor: str) -
     rule = _check_rule(schedule, now)
     first = next_after(rule, _from_now_on(rule, now))
     if first is None:
-        raise InvalidInput("never fires: all its times have passed or do not exist", field="rule")
+        raise DoesNotFit("never fires: all its times have passed or do not exist", field="rule")
     _set_next(schedule, first)
     return schedule
 
@@ -73,12 +73,12 @@ def _from_now_on(rule: Rule, now: datetime) -> datetime:
 def _check_rule(schedule: Schedule, now: datetime) -> Rule:
     rule = rule_of(schedule)
     if rule.start and rule.end and rule.end < rule.start:
-        raise InvalidInput("must not lie before start_at", field="end_at")
+        raise DoesNotFit("must not lie before start_at", field="end_at")
     if rule.end and rule.end < now:
-        raise InvalidInput("must lie in the future, or it never fires", field="end_at")
+        raise DoesNotFit("must lie in the future, or it never fires", field="end_at")
     if rule.at is not None:
         if rule.at < now:
-            raise InvalidInput("must lie in the future; leave it out to run now", field="rule.at")
+            raise DoesNotFit("must lie in the future; leave it out to run now", field="rule.at")
         schedule.rule = {"at": rule.at.isoformat()}
     return rule
 
@@ -96,8 +96,10 @@ def _check_task(tenant: Tenant, schedule: Schedule) -> None:
         else:
             admit(tenant, [parse_task(build_task(schedule, schedule.anchor_at))])
     except NotFound as error:
-        raise InvalidInput(error.message, field="workflow.template") from None
-    except (InvalidInput, NotGranted) as error:
+        raise DoesNotFit(error.message, field="workflow.template") from None
+    except InvalidInput as error:
+        raise misfit(error, where) from None
+    except NotGranted as error:
         error.field = f"{where}.{error.field}" if error.field else where
         raise
 
@@ -162,11 +164,11 @@ def _next_after_change(schedule: Schedule, values: Mapping[str, Any], now: datet
     else:
         rule = rule_of(schedule)
     if rule.start and rule.end and rule.end < rule.start:
-        raise InvalidInput("must not lie before start_at", field="end_at")
+        raise DoesNotFit("must not lie before start_at", field="end_at")
     after = pending - INSTANT if pending is not None and pending <= now else _from_now_on(rule, now)
     found = next_after(rule, after)
     if found is None and {"kind", "rule"} & set(values):
-        raise InvalidInput("never fires: all its times have passed or do not exist", field="rule")
+        raise DoesNotFit("never fires: all its times have passed or do not exist", field="rule")
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 
 from django.utils.dateparse import parse_datetime
 
-from scheduler_ext.core.errors import DoesNotFit, InvalidInput
+from scheduler_ext.core.errors import DoesNotFit, InvalidInput, whole
 from scheduler_ext.core.labels import fault_in
 from scheduler_ext.core.plain_text import STEERS
 from scheduler_ext.core.resources import DIMENSIONS
@@ -34,8 +34,8 @@ def of_type(value: Any, wanted: type[T], what: str, path: str) -> T:
 
     A whole number may be written 3.0: in JSON that is one.
     """
-    if wanted is int and isinstance(value, float) and value.is_integer():
-        value = int(value)
+    if wanted is int:
+        value = whole(value)
     if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
         raise InvalidInput(f"must be {what}, not {json_type(value)}", field=path)
     return value

@@ -13,7 +13,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
-from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotFound, NotGranted
+from scheduler_ext.core.errors import Conflict, DoesNotFit, Faults, InvalidInput, NotFound, NotGranted, whole
 from slackwater_tenants import services
 from slackwater_tenants.members import ROLE_SCOPES, check_fields, get_member, text_of
 from slackwater_tenants.models import ApiKey, Membership, Tenant
@@ -48,7 +48,7 @@ def make_key(tenant: Tenant, data: Any) -> tuple[ApiKey, str]:
     member = faults.of(_member_of, tenant.pk, fields.get("member_id"))
     scopes = faults.of(_scopes_of, fields.get("scopes", []), member)
     expires_at = faults.of(_moment_of, fields.get("expires_at"))
-    origins = faults.of(check_origins, fields.get("origins") or [])
+    origins = faults.of(check_origins, fields.get("origins", []))
     faults.tell()
     if keys(tenant.pk).filter(revoked_at=None).count() >= MAX_KEYS:
         raise NotGranted(f"a tenant has at most {MAX_KEYS} keys; revoke unused ones", limit=MAX_KEYS)
@@ -64,7 +64,7 @@ def _scopes_of(scopes: Any, member: Membership | None) -> list[str]:
         raise InvalidInput(f"must name at least one of {', '.join(sorted(TENANT_SCOPES))}", field="scopes")
     beyond = sorted(set(scopes) - ROLE_SCOPES[member.role]) if member is not None else []
     if beyond and member is not None:
-        raise InvalidInput(f"the role {member.role} does not allow {', '.join(beyond)}", field="scopes")
+        raise DoesNotFit(f"the role {member.role} does not allow {', '.join(beyond)}", field="scopes")
     return sorted(set(scopes))
 
 
@@ -88,7 +88,7 @@ def allowed_origins() -> frozenset[str]:
 def rotate_key(tenant_id: int, key_id: str, data: Any) -> tuple[ApiKey, str]:
     """A new key with the name, scopes and expiry of an old one, which ends after ``overlap_s`` seconds (0: at once)."""
     fields = check_fields(data, ("overlap_s",))
-    overlap = fields.get("overlap_s", 0)
+    overlap = whole(fields.get("overlap_s", 0))
     if not isinstance(overlap, int) or isinstance(overlap, bool) or not 0 <= overlap <= MAX_OVERLAP_S:
         raise InvalidInput(f"must be a whole number from 0 to {MAX_OVERLAP_S}", field="overlap_s")
     with transaction.atomic():
@@ -123,7 +123,7 @@ def _member_of(tenant_id: int, value: Any) -> Membership | None:
     except ValueError:
         raise InvalidInput("must be the id of a member", field="member_id") from None
     except NotFound as error:
-        raise InvalidInput(error.message, field="member_id") from None
+        raise DoesNotFit(error.message, field="member_id") from None
 
 
 def _moment_of(value: Any) -> datetime | None:
@@ -132,7 +132,9 @@ def _moment_of(value: Any) -> datetime | None:
     try:
         found = parse_datetime(value) if isinstance(value, str) else None
         found = found.astimezone(UTC) if found is not None and found.tzinfo is not None else None
-    except (ValueError, OverflowError):
+    except OverflowError:
+        raise DoesNotFit("is out of range", field="expires_at") from None
+    except ValueError:
         found = None
     if found is None:
         raise InvalidInput(

@@ -12,7 +12,7 @@ from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
 from django.db.models import Count, QuerySet
 
-from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotFound
+from scheduler_ext.core.errors import Conflict, DoesNotFit, Faults, InvalidInput, NotFound
 from scheduler_ext.core.plain_text import STEERS
 from slackwater_tenants.models import SLUG, Membership, Team, Tenant
 
@@ -44,9 +44,9 @@ def check_fields(data: Any, known: tuple[str, ...], faults: Faults | None = None
 def text_of(data: Mapping[str, Any], name: str, most: int, *, least: int = 1) -> str:
     """A field's text, trimmed, of ``least`` to ``most`` characters."""
     value = data.get(name)
-    if not isinstance(value, str) or not least <= len(value.strip()) <= most:
+    if not isinstance(value, str) or not least <= len(value.strip()) or len(value) > most:
         raise InvalidInput(f"must be a string of {least} to {most} characters", field=name)
-    if STEERS.search(value.strip()):
+    if STEERS.search(value):
         raise InvalidInput("must not contain control characters", field=name)
     return value.strip()
 
@@ -108,7 +108,7 @@ def _team_of(tenant_id: int, value: Any) -> Team | None:
         return None
     found = Team.objects.filter(tenant_id=tenant_id, slug=value).first() if isinstance(value, str) else None
     if found is None:
-        raise InvalidInput("there is no such team", field="team")
+        raise DoesNotFit("there is no such team", field="team")
     return found
 
 
@@ -140,7 +140,7 @@ def _email_of(data: Mapping[str, Any]) -> str:
         try:
             validate_email(value)
         except ValidationError:
-            raise InvalidInput("must be an e-mail address", field="email") from None
+            raise DoesNotFit("must be an e-mail address", field="email") from None
     return value
 
 

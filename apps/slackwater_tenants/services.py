@@ -16,7 +16,7 @@ from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
 from django.utils import timezone
 
-from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotAuthenticated, NotFound, NotGranted
+from scheduler_ext.core.errors import Conflict, DoesNotFit, Faults, InvalidInput, NotAuthenticated, NotFound, NotGranted
 from slackwater_tenants.members import check_fields, text_of
 from slackwater_tenants.models import ApiKey, Membership, Plan, Tenant, TenantCounter
 from slackwater_tenants.price_list import PLANS
@@ -79,7 +79,7 @@ def create_api_key(
             f"give at least one of {known}" + (f", not {sorted(unknown)}" if unknown else ""), field="scopes"
         )
     if expires_at is not None and expires_at <= timezone.now():
-        raise InvalidInput("must lie in the future", field="expires_at")
+        raise DoesNotFit("must lie in the future", field="expires_at")
     prefix, secret = secrets.token_hex(4), secrets.token_urlsafe(32)
     key = ApiKey.objects.create(
         tenant=tenant,

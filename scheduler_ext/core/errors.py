@@ -219,6 +219,24 @@ def typed(value: Any, wanted: str, field: str) -> Any:
     return float(value) if wanted == "float" else value
 
 
+def whole(value: Any) -> Any:
+    """``value``, a whole number that was written 3.0 as 3: in JSON that is one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def misfit(error: InvalidInput, where: str) -> InvalidInput:
+    """The fault of a part that no schema tells of, at its place in ``where``; one with a code of its own keeps that."""
+    field = f"{where}.{error.field}" if error.field else where
+    if error.code != InvalidInput.code:
+        error.field = field
+        return error
+    faults = [
+        {**fault, "code": DoesNotFit.code if fault["code"] == error.code else fault["code"]}
+        for fault in error.extra.get("errors", ())
+    ]
+    return DoesNotFit(error.message, field=field, **({"errors": faults} if faults else {}))
+
+
 def first_line(error: BaseException) -> str:
     """The first line of an error's message, for logs: database errors have several."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

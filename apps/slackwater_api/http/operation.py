@@ -20,7 +20,7 @@ from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import DoesNotFit, InvalidInput
 from slackwater_api.http.pagination import asked_page, decode, encode
 from slackwater_api.http.problems import PreconditionFailed
 
@@ -134,7 +134,7 @@ def page_of(items: list[dict[str, Any]], query: QueryDict, known: Collection[str
     if cursor:
         sort, start, name = decode(cursor, str, int, str)
         if sort != text:
-            raise InvalidInput("belongs to a list sorted otherwise", field="cursor")
+            raise DoesNotFit("belongs to a list sorted otherwise", field="cursor")
         if names[start - 1 : start] != [name] and name in names:
             start = names.index(name) + 1
     end = start + limit

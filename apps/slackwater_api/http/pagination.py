@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from drf_spectacular.utils import OpenApiParameter
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import DoesNotFit, InvalidInput
 
 DEFAULT_PAGE = 50
 MAX_PAGE = 500
 MAX_CURSOR = 300
+WRITTEN = re.compile("[A-Za-z0-9._-]*")
+"""A cursor as it is written."""
 PAGING = [
-    OpenApiParameter("cursor", str, description="Where the page begins: next_cursor of the page before."),
+    OpenApiParameter(
+        "cursor",
+        {"type": "string", "maxLength": MAX_CURSOR, "pattern": "^[A-Za-z0-9._-]*$"},
+        description="Where the page begins: next_cursor of the page before.",
+    ),
     OpenApiParameter(
         "limit",
         {"type": "integer", "minimum": 1, "maximum": MAX_PAGE, "default": DEFAULT_PAGE},
@@ -31,7 +38,7 @@ def asked_page(query: Mapping[str, str]) -> tuple[int, str]:
     if not 1 <= limit <= MAX_PAGE:
         raise InvalidInput(f"must be a whole number from 1 to {MAX_PAGE}", field="limit")
     cursor = query.get("cursor", "")
-    if len(cursor) > MAX_CURSOR:
+    if len(cursor) > MAX_CURSOR or not WRITTEN.fullmatch(cursor):
         raise InvalidInput("is not a cursor of ours", field="cursor")
     return limit, cursor
 
@@ -48,4 +55,4 @@ def decode(cursor: str, *kinds: Callable[[str], Any]) -> list[Any]:
         parts = text.split("\n")
         return [kind(part) for kind, part in zip(kinds, parts, strict=True)]
     except (ValueError, UnicodeError, binascii.Error, OverflowError):
-        raise InvalidInput("is not a cursor of ours", field="cursor") from None
+        raise DoesNotFit("is not a cursor of ours", field="cursor") from None

@@ -14,7 +14,7 @@ from django.db.models.expressions import OrderBy
 from django.http import QueryDict
 from drf_spectacular.utils import OpenApiParameter
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import DoesNotFit
 from slackwater_api.http.operation import read_sort
 from slackwater_api.http.pagination import PAGING, asked_page, decode, encode
 
@@ -120,7 +120,7 @@ class PagedList:
     def _after(self, cursor: str, text: str, column: Column, *, descending: bool) -> Q:
         sort, value, tie = decode(cursor, str, _loaded(column.kind), _unspoilt(self.tie.kind))
         if sort != text:
-            raise InvalidInput("belongs to a list sorted otherwise", field="cursor")
+            raise DoesNotFit("belongs to a list sorted otherwise", field="cursor")
         beyond = "lt" if descending else "gt"
         of, last = column.column, self.tie.column
         if of == last:

@@ -11,10 +11,10 @@ import django_filters
 from django import forms
 from django.db.models import Q, QuerySet
 from django.http import QueryDict
-from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 
 from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.plain_text import PLAIN
 from scheduler_ext.core.states import FINAL, Category, ClientStatus, Outcome, TaskState, client_status
 from slackwater_monitoring.models import Delivery
 from slackwater_monitoring.notify.subscriptions import ALL_EVENTS
@@ -29,6 +29,7 @@ EARLIEST, LATEST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59,
 DEEP = re.compile(r"metadata\[.*\]", re.DOTALL)
 """A parameter that names what is looked for in an object."""
 YES_NO = ["true", "false"]
+ONE_ID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 def words(enum: type[Any]) -> list[str]:
@@ -153,6 +154,9 @@ class ListFilter(django_filters.FilterSet):  # type: ignore[misc]
     @classmethod
     def narrow(cls, query: Mapping[str, Any], rows: QuerySet[Any]) -> QuerySet[Any]:
         """``rows`` narrowed as the query asks; ``InvalidInput`` names the parameter at fault."""
+        for name, each in cls.base_filters.items():
+            if query.get(name) == "" and type(each) not in (django_filters.CharFilter, Pattern):
+                raise InvalidInput("must not be empty", field=name)
         asked = cls(query, queryset=rows)
         if not asked.is_valid():
             name, messages = next(iter(asked.errors.items()))
@@ -161,19 +165,46 @@ class ListFilter(django_filters.FilterSet):  # type: ignore[misc]
         return found
 
 
-def _parameter(name: str, each: django_filters.Filter) -> OpenApiParameter:
-    kind: Any = str
-    if isinstance(each, MetadataFilter):
-        texts = {"type": "object", "additionalProperties": {"type": "string"}}
-        return OpenApiParameter(name, texts, style="deepObject", description=each.extra.get("help_text") or "")
+def _schema(each: django_filters.Filter) -> dict[str, Any]:
+    """What a filter takes as text."""
+    if isinstance(each, SomeOf):
+        word = f"({'|'.join(map(re.escape, each.known))})"
+        return {"type": "string", "pattern": f"^{word}(,{word})*$"}
+    if isinstance(each, OneOf):
+        return {"type": "string", "enum": each.known}
     if isinstance(each, MomentFilter):
-        kind = OpenApiTypes.DATETIME
-    elif isinstance(each, django_filters.UUIDFilter) and not isinstance(each, Ids):
-        kind = OpenApiTypes.UUID
-    elif isinstance(each, django_filters.NumberFilter):
-        kind = {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
-    enum = each.known if isinstance(each, OneOf) and not isinstance(each, SomeOf) else None
-    return OpenApiParameter(name, kind, enum=enum, description=each.extra.get("help_text") or "")
+        return {"type": "string", "format": "date-time"}
+    if isinstance(each, Ids):
+        return {"type": "string", "pattern": f"^{ONE_ID}(,{ONE_ID})*$"}
+    if isinstance(each, django_filters.UUIDFilter):
+        return {"type": "string", "format": "uuid"}
+    if isinstance(each, django_filters.NumberFilter):
+        return {"type": "integer", "minimum": 1, "maximum": 2**31 - 1}
+    return {"type": "string", "maxLength": each.extra["max_length"]}
+
+
+def _parameter(name: str, each: django_filters.Filter) -> OpenApiParameter:
+    about = each.extra.get("help_text") or ""
+    if not isinstance(each, MetadataFilter):
+        return OpenApiParameter(name, _schema(each), description=about)
+    texts = {
+        "type": "object",
+        "maxProperties": Metadata.MOST,
+        "propertyNames": {"minLength": 1, "maxLength": Metadata.NAME.longest, "pattern": f"^{PLAIN}$"},
+        "additionalProperties": {"type": "string", "maxLength": Metadata.VALUE.longest, "pattern": f"^{PLAIN}$"},
+    }
+    return OpenApiParameter(name, texts, style="deepObject", description=about)
+
+
+def schema_in_body(each: django_filters.Filter) -> dict[str, Any]:
+    """What a filter takes in a body: text, or an array of the texts that a query has between commas."""
+    if isinstance(each, MetadataFilter):
+        return {"type": "object", "minProperties": 1}
+    one = {**_schema(each), **({} if isinstance(each, OneOf) else {"minLength": 1})}
+    if isinstance(each, django_filters.NumberFilter):
+        one = {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"}
+    most = {} if isinstance(each, django_filters.BaseInFilter) else {"maxItems": 1}
+    return {"oneOf": [one, {"type": "array", "minItems": 1, **most, "items": one}]}
 
 
 class TaskFilter(ListFilter):
@@ -236,13 +267,15 @@ def matching_tasks(wanted: Any, where: str = "filter") -> QuerySet[Any]:
             continue
         if name not in TaskFilter.base_filters:
             raise InvalidInput(f"there is no such filter; known are {known}", field=f"{where}.{name[:60]}")
-        if name == "metadata" and isinstance(value, dict):
+        if name == "metadata" and isinstance(value, dict) and value:
             for key, text in Metadata().check(value, f"{where}.metadata").items():
                 query[f"metadata[{key}]"] = text
             continue
         values = value if isinstance(value, list) else [value]
         if not values or not all(isinstance(entry, str) and entry for entry in values):
             raise InvalidInput("must be a string or an array of strings", field=f"{where}.{name}")
+        if len(values) > 1 and not isinstance(TaskFilter.base_filters[name], django_filters.BaseInFilter):
+            raise InvalidInput("takes one value", field=f"{where}.{name}")
         query[name] = ",".join(values)
     try:
         return TaskFilter.narrow(query, Task.objects.all())

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils import timezone
 
-from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotFound, NotGranted
+from scheduler_ext.core.errors import Conflict, DoesNotFit, Faults, InvalidInput, NotFound, NotGranted
 from scheduler_ext.core.states import Event
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify.webhook_signature import make_secret
@@ -129,9 +129,9 @@ def create(tenant: Tenant, data: Any, *, actor: str = "") -> Made:
     values = _parse(data, frozenset(FIELDS), faults)
     channel = values.setdefault("channel", Subscription.Channel.WEBHOOK.value)
     if channel == Subscription.Channel.WEBHOOK and not data.get("url"):
-        faults.found.append(InvalidInput("says where to send: give an address", field="url"))
+        faults.found.append(DoesNotFit("says where to send: give an address", field="url"))
     if channel in NO_ADDRESS and "url" in values:
-        faults.found.append(InvalidInput(NO_ADDRESS[channel], field="url"))
+        faults.found.append(DoesNotFit(NO_ADDRESS[channel], field="url"))
     if "events" not in values:
         faults.found.append(InvalidInput("must be an array with at least one event", field="events"))
     faults.tell()
@@ -154,11 +154,13 @@ def change(tenant_id: int, subscription_id: UUID, data: Any) -> Subscription:
     faults = Faults()
     values = _parse(data, CHANGEABLE, faults)
     faults.tell()
+    if not values:
+        raise InvalidInput("give at least one field to change")
     with transaction.atomic():
         lock_tenant(tenant_id)
         found = get(tenant_id, subscription_id)
         if "url" in values and found.channel != Subscription.Channel.WEBHOOK:
-            raise InvalidInput(NO_ADDRESS[found.channel], field="url")
+            raise DoesNotFit(NO_ADDRESS[found.channel], field="url")
         if values.get("enabled"):
             values |= {"disabled_reason": "", "failing_since": None}
         for name, value in values.items():

@@ -15,7 +15,7 @@ from uuid import UUID
 from django.db import connection, transaction
 from django.db.models import Q, QuerySet
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import InvalidInput, whole
 from scheduler_ext.core.states import TaskState
 from slackwater_tasks.control.cancel import cancel_some
 from slackwater_tasks.control.quiesce import repeat_on_deadlock
@@ -56,6 +56,7 @@ class Done:
 
 def check_limit(limit: Any) -> int:
     """``limit`` as a number; ``InvalidInput`` outside 1 to 10,000."""
+    limit = whole(limit)
     if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= MAX_LIMIT:
         raise InvalidInput(f"must be a whole number from 1 to {MAX_LIMIT}", field="limit")
     return limit

@@ -8,7 +8,7 @@ from uuid import NAMESPACE_OID, UUID, uuid5
 from django.db import IntegrityError, transaction
 from django.db.models import Q
 
-from scheduler_ext.core.errors import Conflict, Faults, InvalidInput, NotFound, NotGranted
+from scheduler_ext.core.errors import Conflict, DoesNotFit, Faults, NotFound, NotGranted
 from slackwater_resources.models import Handler
 from slackwater_tasks.field_kinds import Text, Whole
 from slackwater_tasks.models import RateLimit
@@ -43,13 +43,13 @@ def set_limit(tenant: Tenant, data: Any) -> dict[str, Any]:
     starts = faults.of(Whole(1, MAX_STARTS).check, fields.get("starts"), "starts")
     per_s = faults.of(Whole(1, MAX_FRAME_S).check, fields.get("window_s"), "window_s")
     if key and name:
-        faults.found.append(InvalidInput("give a key or a handler, not both", field="key"))
+        faults.found.append(DoesNotFit("give a key or a handler, not both", field="key"))
     faults.tell()
     handler = None
     if name:
         handler = Handler.objects.filter(name=name).first()
         if handler is None or not is_granted(tuple(tenant.plan.handlers), name):
-            raise InvalidInput(f"there is no handler {name!r} that the plan grants", field="handler")
+            raise DoesNotFit(f"there is no handler {name!r} that the plan grants", field="handler")
     if RateLimit.objects.filter(tenant=tenant, own=True).count() >= MAX_OWN:
         raise NotGranted(f"a tenant may set {MAX_OWN} execution rates", limit=MAX_OWN)
     try:

@@ -13,7 +13,7 @@ from typing import Any
 from django.db.models import QuerySet
 from django.db.models.functions import Now
 
-from scheduler_ext.core.errors import Faults, InvalidInput, NotFound, NotGranted
+from scheduler_ext.core.errors import DoesNotFit, Faults, InvalidInput, NotFound, NotGranted
 from slackwater_tasks.field_kinds import clean_text
 from slackwater_tasks.models import Secret
 from slackwater_tasks.runtime.sealed import NONCE, TAG, open_sealed, seal
@@ -53,8 +53,10 @@ def _check_value(value: Any) -> None:
     if not isinstance(value, str):
         raise InvalidInput("must be a string", field="value")
     clean_text(value, "value")
-    if len(value) < LEAST or len(value.encode()) > MAX_BYTES:
+    if not LEAST <= len(value) <= MAX_BYTES:
         raise InvalidInput(f"must have at least {LEAST} characters, and at most {MAX_BYTES} bytes", field="value")
+    if len(value.encode()) > MAX_BYTES:
+        raise DoesNotFit(f"must have at most {MAX_BYTES} bytes", field="value")
 
 
 def rows(name: str) -> QuerySet[Secret]:

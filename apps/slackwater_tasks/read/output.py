@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import DoesNotFit
 from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.read.tasks import finished_ids
 from slackwater_tenants.scoping import current_tenant_id
@@ -34,10 +34,10 @@ class Place(NamedTuple):
 
     @classmethod
     def read(cls, text: str, field: str) -> Place:
-        """Parse a place given to a client before; ``InvalidInput`` for anything else."""
+        """Parse a place given to a client before; ``DoesNotFit`` for anything else."""
         found = PLACE.fullmatch(text)
         if found is None or not text.isascii():
-            raise InvalidInput("is not a place of ours", field=field)
+            raise DoesNotFit("is not a place of ours", field=field)
         return cls(*(int(part or 0) for part in found.groups()))
 
     def __str__(self) -> str:

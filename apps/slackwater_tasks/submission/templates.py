@@ -11,7 +11,7 @@ from django.db.models import Max, QuerySet
 from jsonschema import Draft202012Validator, FormatChecker
 from jsonschema.exceptions import SchemaError, best_match
 
-from scheduler_ext.core.errors import InvalidInput, NotFound, NotGranted, TooLarge
+from scheduler_ext.core.errors import DoesNotFit, InvalidInput, NotFound, NotGranted, TooLarge, misfit
 from slackwater_tasks.field_kinds import Object, Text, Whole, json_type
 from slackwater_tasks.models import WorkflowTemplate
 from slackwater_tasks.spec import parse_tasks
@@ -116,14 +116,14 @@ def _schema(given: dict[str, Any]) -> dict[str, Any]:
     """The schema of the parameters: an object without further ones; ``InvalidInput`` if it is no such schema."""
     schema = {"type": "object", "properties": {}, "additionalProperties": False, **given}
     if schema["type"] != "object" or not isinstance(schema["properties"], dict):
-        raise InvalidInput("must be the JSON Schema of an object: type and properties", field="parameters")
+        raise DoesNotFit("must be the JSON Schema of an object: type and properties", field="parameters")
     if any(isinstance(node, Mapping) and ("$ref" in node or "$dynamicRef" in node) for node in _nodes(schema)):
-        raise InvalidInput("must refer to nothing: write each schema in its place", field="parameters")
+        raise DoesNotFit("must refer to nothing: write each schema in its place", field="parameters")
     try:
         Draft202012Validator.check_schema(schema)
     except SchemaError as error:
         path = "".join(f".{step}" for step in error.absolute_path)
-        raise InvalidInput(f"is no JSON Schema: {error.message}"[:500], field=f"parameters{path}") from None
+        raise DoesNotFit(f"is no JSON Schema: {error.message}"[:500], field=f"parameters{path}") from None
     for name, each in schema["properties"].items():
         if isinstance(each, dict) and "default" in each:
             _check_value(each, each["default"], f"parameters.properties.{name}.default")
@@ -140,12 +140,10 @@ def _values(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     for name in given:
         if name not in schema["properties"] and schema.get("additionalProperties") is False:
             known = ", ".join(schema["properties"]) or "none"
-            raise InvalidInput(
-                f"the template has no such parameter; known are {known}", field=f"parameters.{name[:60]}"
-            )
+            raise DoesNotFit(f"the template has no such parameter; known are {known}", field=f"parameters.{name[:60]}")
     for name in schema.get("required", ()):
         if name not in values:
-            raise InvalidInput("must be given: the template needs it", field=f"parameters.{name}")
+            raise DoesNotFit("must be given: the template needs it", field=f"parameters.{name}")
     _check_value(schema, values, "parameters")
     return values
 
@@ -154,7 +152,7 @@ def _check_value(schema: Any, value: Any, path: str) -> None:
     error = best_match(Draft202012Validator(schema, format_checker=FormatChecker()).iter_errors(value))
     if error is not None:
         steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
-        raise InvalidInput(f"does not fit: {error.message}"[:500], field=path + steps)
+        raise DoesNotFit(f"does not fit: {error.message}"[:500], field=path + steps)
 
 
 # -- what is submitted ------------------------------------------------------------------------------------------------
@@ -165,9 +163,9 @@ def _check_workflow(workflow: dict[str, Any], schema: Mapping[str, Any]) -> None
             name = node[MARK]
             if len(node) != 1 or not isinstance(name, str) or name not in schema["properties"]:
                 known = ", ".join(schema["properties"]) or "none"
-                raise InvalidInput(f'must be {{"{MARK}": NAME}} with a parameter; known are {known}', field="workflow")
+                raise DoesNotFit(f'must be {{"{MARK}": NAME}} with a parameter; known are {known}', field="workflow")
     if "idempotency_key" in workflow:
-        raise InvalidInput("belongs to a submission", field="workflow.idempotency_key")
+        raise DoesNotFit("belongs to a submission", field="workflow.idempotency_key")
     values = {name: each.get("default") for name, each in schema["properties"].items() if isinstance(each, dict)}
     has_all = all(isinstance(each, dict) and "default" in each for each in schema["properties"].values())
     found = _filled(workflow, values) if has_all else workflow
@@ -177,8 +175,7 @@ def _check_workflow(workflow: dict[str, Any], schema: Mapping[str, Any]) -> None
             parse_header(found)
             parse_tasks(found["tasks"], "tasks")
     except InvalidInput as error:
-        error.field = f"workflow.{error.field}" if error.field else "workflow"
-        raise
+        raise misfit(error, "workflow") from None
 
 
 def _nodes(value: Any) -> Iterator[Any]:

@@ -122,7 +122,7 @@ class PatchedScheduleChange(TypedDict, total=False):
     overlap: OverlapEnum
     task: dict[str, Any]
     workflow: dict[str, Any]
-    version: int
+    version: int | None
 
 
 class ScheduleIn(TypedDict, total=False):
@@ -163,7 +163,7 @@ class PatchedWebhookChange(TypedDict, total=False):
     events: Sequence[EventsEnum]
     tags: Sequence[str]
     handlers: Sequence[str]
-    description: str
+    description: str | None
     include_result: bool
     enabled: bool
 

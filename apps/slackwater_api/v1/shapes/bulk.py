@@ -7,11 +7,9 @@ from typing import Any
 from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers as s
 
-from slackwater_api.v1.filters import TaskFilter
+from slackwater_api.v1.filters import TaskFilter, schema_in_body
 from slackwater_api.v1.shapes.common import line
 from slackwater_tasks.control.bulk import COUNTED, DEFAULT_LIMIT, MAX_LIMIT
-
-_WORDS: dict[str, Any] = {"type": "string", "minLength": 1}
 
 
 @extend_schema_field(
@@ -19,10 +17,7 @@ _WORDS: dict[str, Any] = {"type": "string", "minLength": 1}
         "type": "object",
         "minProperties": 1,
         "additionalProperties": False,
-        "properties": {
-            name: {"oneOf": [_WORDS, {"type": "array", "minItems": 1, "items": _WORDS}]}
-            for name in TaskFilter.base_filters
-        },
+        "properties": {name: schema_in_body(each) for name, each in TaskFilter.base_filters.items()},
     }
 )
 class FilterField(s.JSONField):

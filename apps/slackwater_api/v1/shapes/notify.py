@@ -6,9 +6,10 @@ from typing import Any
 
 from rest_framework import serializers as s
 
-from slackwater_api.v1.shapes.common import CATEGORIES
+from slackwater_api.v1.shapes.common import CATEGORIES, line
 from slackwater_monitoring.models import Delivery, Subscription
-from slackwater_monitoring.notify.subscriptions import ALL_EVENTS, WILDCARDS
+from slackwater_monitoring.notify.subscriptions import ALL_EVENTS, MAX_FILTERS, WILDCARDS
+from slackwater_tasks.submission.webhook_address import MAX_URL, WRITTEN
 
 EVENT_NAMES = [*WILDCARDS, *ALL_EVENTS]
 CHANNELS: list[str] = Subscription.Channel.values
@@ -18,13 +19,15 @@ DELIVERY_STATES: list[str] = Delivery.State.values
 class WebhookChange(s.Serializer[Any]):
     """The fields of a webhook that can be changed."""
 
-    url = s.CharField(max_length=2_000, required=False, help_text="Where to send: https://…")
+    url = line(MAX_URL, pattern=WRITTEN.pattern, required=False, help_text="Where to send: https://…")
     events = s.ListField(child=s.ChoiceField(EVENT_NAMES), required=False, min_length=1)
-    tags = s.ListField(child=s.CharField(max_length=63), required=False, help_text="Only tasks with one of these tags.")
-    handlers = s.ListField(
-        child=s.CharField(max_length=200), required=False, help_text="Only tasks of these handlers: mail.*"
+    tags = s.ListField(
+        child=line(63), max_length=MAX_FILTERS, required=False, help_text="Only tasks with one of these tags."
     )
-    description = s.CharField(max_length=200, allow_blank=True, required=False)
+    handlers = s.ListField(
+        child=line(200), max_length=MAX_FILTERS, required=False, help_text="Only tasks of these handlers: mail.*"
+    )
+    description = line(200, 0, required=False, allow_null=True)
     include_result = s.BooleanField(
         required=False,
         help_text="What a task returned goes with task.succeeded, up to 64 KiB and without your secrets.",

@@ -7,6 +7,7 @@ from typing import Any
 from rest_framework import serializers as s
 
 from scheduler_ext.core.resources import DIMENSIONS
+from slackwater_api.v1.shapes.common import title
 from slackwater_api.v1.shapes.platform import PAUSED_BY
 from slackwater_tenants.keys import MAX_ORIGINS, ORIGIN, TENANT_SCOPES
 from slackwater_tenants.models import ApiKey, Membership
@@ -69,7 +70,7 @@ class WhoAmI(s.Serializer[Any]):
 class OrganizationChange(s.Serializer[Any]):
     """The fields of an organisation that can be changed."""
 
-    name = s.CharField(max_length=200, required=False)
+    name = title(200, required=False)
     paused = s.BooleanField(required=False, help_text="Tasks are accepted, none is started.")
 
 
@@ -77,13 +78,13 @@ class TeamIn(s.Serializer[Any]):
     """A team to make."""
 
     slug = s.RegexField(SLUG)
-    name = s.CharField(max_length=120)
+    name = title(120)
 
 
 class TeamChange(s.Serializer[Any]):
     """A team's other name."""
 
-    name = s.CharField(max_length=120)
+    name = title(120)
 
 
 class TeamOut(s.Serializer[Any]):
@@ -98,7 +99,7 @@ class TeamOut(s.Serializer[Any]):
 class MemberChange(s.Serializer[Any]):
     """The fields of a user that can be changed."""
 
-    email = s.EmailField(required=False, allow_blank=True)
+    email = s.EmailField(max_length=254, required=False, allow_blank=True)
     role = s.ChoiceField(ROLES, required=False, help_text="viewer: read; operator: submit and cancel too; owner: all.")
     team = s.CharField(required=False, allow_null=True, help_text="A team's slug; null: none.")
 
@@ -123,7 +124,7 @@ class MemberOut(s.Serializer[Any]):
 class KeyIn(s.Serializer[Any]):
     """A key to make."""
 
-    name = s.CharField(max_length=120)
+    name = title(120)
     scopes = s.ListField(child=s.ChoiceField(GIVEN), min_length=1, help_text="What it may do; manage includes all.")
     expires_at = s.DateTimeField(required=False, allow_null=True)
     member_id = s.UUIDField(

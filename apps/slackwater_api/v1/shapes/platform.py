@@ -6,18 +6,23 @@ from typing import Any
 
 from rest_framework import serializers as s
 
-from slackwater_api.v1.shapes.common import CATEGORIES, NODE_STATES, OUTCOMES, Anything
+from slackwater_api.v1.shapes.common import CATEGORIES, NODE_STATES, OUTCOMES, Anything, Ruled, line
 from slackwater_tasks.models.rates import MAX_FRAME_S, MAX_STARTS
 
 PAUSED_BY = ["organization", "platform"]
 
 
-class ScriptIn(s.Serializer[Any]):
-    """A script to store."""
+class ScriptIn(Ruled):
+    """A script to store: its text or its bytes."""
 
-    name = s.CharField(max_length=200)
-    content = s.CharField(trim_whitespace=False, required=False, help_text="Its text.")
-    content_base64 = s.CharField(required=False, help_text="Its bytes in base64, where it is no text.")
+    rules = {"allOf": [{"oneOf": [{"required": ["content"]}, {"required": ["content_base64"]}]}]}
+
+    name = line(200, pattern="[^/\\x00]+")
+    content = s.CharField(min_length=1, trim_whitespace=False, required=False, help_text="Its text.")
+    content_base64 = s.RegexField(
+        "^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{4}|[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)$", required=False,
+        help_text="Its bytes in base64, where it is no text.",
+    )  # fmt: skip
 
 
 class ScriptSummary(s.Serializer[Any]):
@@ -156,8 +161,8 @@ class LimitsOut(s.Serializer[Any]):
 class RateIn(s.Serializer[Any]):
     """A limit to set: of a rate key, of a handler, or (with neither) of all your tasks."""
 
-    key = s.CharField(max_length=150, required=False, allow_blank=True, help_text="Tasks with this rate_key.")
-    handler = s.CharField(max_length=200, required=False, allow_blank=True, help_text="Tasks of this handler.")
+    key = line(150, 0, required=False, allow_null=True, help_text="Tasks with this rate_key.")
+    handler = line(200, 0, required=False, allow_null=True, help_text="Tasks of this handler.")
     starts = s.IntegerField(min_value=1, max_value=MAX_STARTS, help_text="At most so many starts …")
     window_s = s.IntegerField(min_value=1, max_value=MAX_FRAME_S, help_text="… in any span of so many seconds.")
 

@@ -6,26 +6,31 @@ from typing import Any
 
 from rest_framework import serializers as s
 
-from slackwater_api.v1.shapes.common import FIRE_OUTCOMES, KINDS_OF_SCHEDULE, Anything
+from scheduler_ext.core.plain_text import STEERING
+from slackwater_api.v1.shapes.common import FIRE_OUTCOMES, KINDS_OF_SCHEDULE, Anything, Ruled, line
 from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
 from slackwater_schedules.occurrences import Missed
+from slackwater_schedules.rules import MAX_INTERVAL_S
+
+NAME = rf"[^{STEERING}\s]([^{STEERING}]*[^{STEERING}\s])?"
+"""Without blanks around it."""
 
 
-class ScheduleFields(s.Serializer[Any]):
+class ScheduleFields(Ruled):
     """The fields of a schedule."""
 
-    name = s.CharField(max_length=100, required=False)
+    name = line(100, pattern=NAME, required=False)
     kind = s.ChoiceField(KINDS_OF_SCHEDULE, required=False)
     rule = s.DictField(child=Anything(), required=False, help_text="Parameters of its kind.")
-    time_zone = s.CharField(required=False, help_text="Of the tz database: Europe/Berlin")
+    time_zone = line(63, required=False, help_text="Of the tz database: Europe/Berlin")
     start_at = s.DateTimeField(required=False, allow_null=True)
     end_at = s.DateTimeField(required=False, allow_null=True)
     jitter_s = s.IntegerField(min_value=0, max_value=MAX_JITTER_S, required=False)
     paused = s.BooleanField(required=False)
     missed = s.ChoiceField(Missed.values, required=False)
-    missed_after_s = s.IntegerField(min_value=0, required=False)
+    missed_after_s = s.IntegerField(min_value=0, max_value=MAX_INTERVAL_S, required=False)
     missed_limit = s.IntegerField(min_value=1, max_value=MAX_MISSED_LIMIT, required=False)
-    missed_window_s = s.IntegerField(min_value=0, required=False)
+    missed_window_s = s.IntegerField(min_value=0, max_value=MAX_INTERVAL_S, required=False)
     overlap = s.ChoiceField(Schedule.Overlap.values, required=False)
     task = s.DictField(child=Anything(), required=False, help_text="What is submitted: the fields of a task …")
     workflow = s.DictField(
@@ -38,13 +43,19 @@ class ScheduleFields(s.Serializer[Any]):
 class ScheduleChange(ScheduleFields):
     """The fields of a schedule that can be changed."""
 
-    version = s.IntegerField(required=False, help_text="The version you saw: a 409 when it has moved on since.")
+    rules = {"allOf": [{"not": {"required": ["task", "workflow"]}}]}
+
+    version = s.IntegerField(
+        required=False, allow_null=True, help_text="The version you saw: a 409 when it has moved on since."
+    )
 
 
 class ScheduleIn(ScheduleFields):
     """A task or a workflow that is to run again and again."""
 
-    name = s.CharField(max_length=100)
+    rules = {"allOf": [{"oneOf": [{"required": ["task"]}, {"required": ["workflow"]}]}]}
+
+    name = line(100, pattern=NAME)
     kind = s.ChoiceField(KINDS_OF_SCHEDULE)
 
 
@@ -53,7 +64,7 @@ class PreviewIn(s.Serializer[Any]):
 
     kind = s.ChoiceField(KINDS_OF_SCHEDULE)
     rule = s.DictField(child=Anything(), required=False, help_text="Parameters of its kind.")
-    time_zone = s.CharField(required=False, help_text="Of the tz database: Europe/Berlin")
+    time_zone = line(63, required=False, help_text="Of the tz database: Europe/Berlin")
     start_at = s.DateTimeField(required=False, allow_null=True)
     end_at = s.DateTimeField(required=False, allow_null=True)
     count = s.IntegerField(required=False, min_value=1, max_value=1_000, help_text="How many firings; ten by default.")

@@ -6,14 +6,15 @@ from typing import Any
 
 from rest_framework import serializers as s
 
-from slackwater_api.v1.shapes.common import Anything
+from scheduler_ext.core.plain_text import STEERING
+from slackwater_api.v1.shapes.common import Anything, line
 
 
 class TemplateIn(s.Serializer[Any]):
     """A version of a template."""
 
-    name = s.CharField(max_length=100, help_text="Another content under a name is its next version.")
-    description = s.CharField(max_length=500, required=False, allow_null=True, allow_blank=True)
+    name = line(100, pattern=rf"[^/{STEERING}]*", help_text="Another content under a name is its next version.")
+    description = line(500, 0, required=False, allow_null=True)
     parameters = s.DictField(
         child=Anything(), required=False, help_text="JSON Schema of the object of parameters, with their defaults."
     )
@@ -25,11 +26,13 @@ class TemplateIn(s.Serializer[Any]):
 class TemplateUse(s.Serializer[Any]):
     """What of a template is submitted, and with which parameters."""
 
-    version = s.IntegerField(required=False, allow_null=True, min_value=1, help_text="Not given: the latest.")
-    parameters = s.DictField(child=Anything(), required=False)
-    name = s.CharField(max_length=200, required=False, help_text="Instead of the template's.")
-    tags = s.ListField(child=s.CharField(max_length=63), max_length=32, required=False)
-    metadata = s.DictField(child=Anything(), required=False)
+    version = s.IntegerField(
+        required=False, allow_null=True, min_value=1, max_value=2**31 - 1, help_text="Not given: the latest."
+    )
+    parameters = s.DictField(child=Anything(), required=False, allow_null=True)
+    name = line(200, 0, required=False, allow_null=True, help_text="Instead of the template's.")
+    tags = s.ListField(child=line(63), max_length=32, required=False, allow_null=True)
+    metadata = s.DictField(child=Anything(), required=False, allow_null=True)
 
 
 class TemplateSummary(s.Serializer[Any]):

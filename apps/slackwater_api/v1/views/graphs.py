@@ -9,7 +9,7 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import DoesNotFit
 from slackwater_api.http.body import read_fields, read_object, read_task_id
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
 from slackwater_api.http.once import idempotency_key
@@ -119,8 +119,8 @@ class RetryWorkflow(ApiView, path="workflows/<uuid:workflow_id>/retry", tag="wor
         """Give the tasks their attempts anew; what succeeded and is not concerned stays."""
         data: dict[str, Any] = read_object(request._request, "task_id", "changes")
         first = None if data.get("task_id") is None else read_task_id(data, "task_id")
-        changes = Object().check(data.get("changes") or {}, "changes")
+        changes = Object().check(data.get("changes", {}), "changes")
         if changes and first is None:
-            raise InvalidInput("say by task_id which task is changed", field="changes")
+            raise DoesNotFit("say by task_id which task is changed", field="changes")
         ids = rerun(self.tenant, workflow_id, task_id=first, changes=changes, actor=self.actor)
         return Response({"task_ids": ids})

@@ -25,7 +25,9 @@ from slackwater_tasks.read.output import START, Place, Tail
 
 STREAM: Final = OpenApiParameter("stream", str, enum=output.STREAMS, description="Only what came on it.")
 LEVEL: Final = OpenApiParameter("level", str, enum=output.LEVELS, description="Only lines of it, and of worse ones.")
-FENCE: Final = OpenApiParameter("fence", {"type": "integer", "minimum": 0}, description="Only of the attempt with it.")
+FENCE: Final = OpenApiParameter(
+    "fence", {"type": "integer", "minimum": 0, "maximum": 999_999_999}, description="Only of the attempt with it."
+)
 TEXT: Final = OpenApiParameter("text", str, description="Only lines that hold it, in capitals or not.")
 FIRST: Final = 500
 """Lines that a stream begins with where the server keeps none open."""
@@ -33,7 +35,7 @@ FIRST: Final = 500
 
 def _one_of(request: Request, name: str, known: tuple[str, ...]) -> str:
     value = str(request.query_params.get(name, ""))
-    if value and value not in known:
+    if name in request.query_params and value not in known:
         raise InvalidInput(f"must be one of {', '.join(known)}", field=name)
     return value
 
@@ -132,9 +134,9 @@ class SearchLogs(ApiView, path="logs", tag="tasks"):
         limit, cursor = asked_page(query)
         before = decode(cursor, UUID)[0] if cursor else None
         text, handler, workflow_id = query.get("text", ""), query.get("handler", ""), None
-        if name := query.get("workflow_id"):
+        if "workflow_id" in query:
             try:
-                workflow_id = UUID(name)
+                workflow_id = UUID(query["workflow_id"])
             except ValueError:
                 raise InvalidInput("must be the id of a workflow", field="workflow_id") from None
         items, last = output.search(text, workflow_id=workflow_id, handler=handler, before=before, limit=limit)

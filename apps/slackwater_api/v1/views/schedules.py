@@ -9,7 +9,7 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduler_ext.core.errors import Faults, InvalidInput
+from scheduler_ext.core.errors import Faults, InvalidInput, whole
 from slackwater_api.http.body import read_json, read_object
 from slackwater_api.http.endpoint import READ, SUBMIT, ApiView, created
 from slackwater_api.http.openapi import NO_BODY, describe, request_example
@@ -150,7 +150,7 @@ class OneSchedule(ApiView, path="schedules/<uuid:schedule_id>", tag="schedules")
     def patch(self, request: Request, schedule_id: UUID) -> Response:
         """Change fields; ``version`` makes it a 409 when the schedule has moved on since."""
         changes = read_json(request._request)
-        version = changes.pop("version", None) if isinstance(changes, dict) else None
+        version = whole(changes.pop("version", None)) if isinstance(changes, dict) else None
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):
             raise InvalidInput("must be a whole number", field="version")
         with self.unchanged(Schedule.objects.filter(pk=schedule_id)):

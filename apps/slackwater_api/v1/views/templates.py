@@ -20,7 +20,9 @@ from slackwater_api.v1.shapes.tasks import WorkflowSubmitted
 from slackwater_api.v1.shapes.templates import TemplateIn, TemplateOut, TemplateSummary, TemplateUse
 from slackwater_tasks.submission import templates
 
-VERSION = OpenApiParameter("version", {"type": "integer", "minimum": 1}, description="Not given: the latest.")
+VERSION = OpenApiParameter(
+    "version", {"type": "integer", "minimum": 1, "maximum": 999_999_999}, description="Not given: the latest."
+)
 LIST = PagedList(
     present=each(partial(as_shape, TemplateSummary)),
     filters=TemplateFilter,

@@ -9,7 +9,7 @@ from uuid import UUID
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import DoesNotFit, InvalidInput
 from slackwater_api.http.auth import TicketOrKey
 from slackwater_api.http.body import read_object
 from slackwater_api.http.endpoint import READ, ApiView, created
@@ -50,9 +50,9 @@ def _place(data: dict[str, Any]) -> str:
     if follow not in KINDS:
         raise InvalidInput(f"must be one of {', '.join(KINDS)}", field="follow")
     if task_id is not None and workflow_id is not None:
-        raise InvalidInput("give task_id or workflow_id, not both", field="workflow_id")
+        raise DoesNotFit("give task_id or workflow_id, not both", field="workflow_id")
     if follow != "events" and task_id is None:
-        raise InvalidInput("must be given: only tasks write", field="task_id")
+        raise DoesNotFit("must be given: only tasks write", field="task_id")
     if task_id is not None:
         tasks.require_task(task_id)
         return f"tasks/{task_id}/{PLACES[follow]}"

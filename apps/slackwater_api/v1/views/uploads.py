@@ -17,7 +17,7 @@ from rest_framework import serializers as s
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduler_ext.core.errors import Conflict, InvalidInput
+from scheduler_ext.core.errors import Conflict, DoesNotFit, InvalidInput
 from scheduler_ext.core.work import DEFAULT_CONTENT_TYPE
 from slackwater_api.http import ranges
 from slackwater_api.http.body import read_bytes
@@ -90,7 +90,7 @@ def _metadata(text: str) -> dict[str, str]:
         try:
             found[name] = base64.b64decode(value.strip(), validate=True).decode()
         except (binascii.Error, ValueError):
-            raise InvalidInput(f"the value of {name[:60]!r} is not UTF-8 in base64", field="Upload-Metadata") from None
+            raise DoesNotFit(f"the value of {name[:60]!r} is not UTF-8 in base64", field="Upload-Metadata") from None
     return found
 
 
@@ -110,7 +110,8 @@ class Uploads(ApiView, path="uploads", tag="uploads"):
     @describe(
         "begin_upload", "Begin an upload", SUBMIT, {201: UploadOut},
         _header("Upload-Length", "The bytes that it will have.", COUNT, required=True),
-        _header("Upload-Metadata", "filename and filetype, each with its value in base64, by comma."), TUS,
+        _header("Upload-Metadata", "filename and filetype, each with its value in base64, by comma.",
+                {"type": "string", "maxLength": MAX_METADATA}), TUS,
         problems=(412, 413),
     )  # fmt: skip
     def post(self, request: Request) -> Response:
