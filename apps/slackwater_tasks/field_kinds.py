@@ -294,6 +294,34 @@ class Metadata(Kind):
         return value or {}
 
 
+class Map(Kind):
+    """A list in the result of a parent, for each element of which a task is made."""
+
+    NAMES: ClassVar[tuple[str, ...]] = ("over", "path", "item", "index")
+    NAME: ClassVar[Text] = Text(200)
+
+    def check(self, value: Any, path: str) -> dict[str, str]:
+        found = of_type(value, dict, "an object of strings", path)
+        for name in found:
+            if name not in self.NAMES:
+                raise InvalidInput(
+                    f"there is no such field; known: {', '.join(self.NAMES)}", field=f"{path}.{name[:60]}"
+                )
+        given = {name: self.NAME.check(text, f"{path}.{name}") for name, text in found.items()}
+        if not given.get("over"):
+            raise InvalidInput("must name the task whose result holds the list", field=f"{path}.over")
+        if given.get("item") and given.get("item") == given.get("index"):
+            raise InvalidInput("must be another argument than the item", field=f"{path}.index")
+        return {name: text for name, text in given.items() if text}
+
+    @staticmethod
+    def filled(given: Mapping[str, str], args: list[Any], kwargs: dict[str, Any], item: Any, index: int,
+               ) -> tuple[list[Any], dict[str, Any]]:  # fmt: skip
+        """The arguments of the task of one element: it comes first, or in the argument that is named for it."""
+        kwargs = {**kwargs, given["index"]: index} if "index" in given else kwargs
+        return (args, {**kwargs, given["item"]: item}) if "item" in given else ([item, *args], kwargs)
+
+
 class Resources(Kind):
     """Whole numbers by resource."""
 

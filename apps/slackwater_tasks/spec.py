@@ -32,6 +32,7 @@ from slackwater_tasks.field_kinds import (
     Choice,
     Field,
     Flag,
+    Map,
     Metadata,
     Moment,
     Object,
@@ -137,6 +138,11 @@ class TaskSpec:
     depends_on: tuple[str, ...] = given(
         Texts(100_000, 200), (), column="", editable=False, group=NEEDS, help="Names in the same call, or ids."
     )
+    map: dict[str, str] | None = given(
+        Map(), None, column="", nullable=True, editable=False, group=NEEDS,
+        help="Makes one such task for each element of a list in the result of `over`, one of those it needs: `path` leads to "
+        "the list, `item` and `index` name arguments; without `item` the element comes first. Its result: theirs, in order.",
+    )  # fmt: skip
     condition: RunCondition = given(
         Choice(RunCondition), RunCondition.ALL_SUCCEEDED, editable=False, group=NEEDS,
         help="What must have become of the tasks it needs.",
@@ -351,8 +357,20 @@ def parse_task(data: Any, where: str = "") -> TaskSpec:
     payload = dump_payload(values.get("args", []), values.get("kwargs", {}), where)
     if references.MARK in payload[0] or references.MARK in payload[1]:
         check_references(values, set(values.get("depends_on", ())), where)
+    if values.get("map"):
+        _check_map(values, where)
     check_times(values, where)
     return TaskSpec(**values, payload=payload, chosen=frozenset(values) - ARGUMENTS)
+
+
+def _check_map(values: Mapping[str, Any], where: str) -> None:
+    """``InvalidInput`` for a map over what is no parent, or into an argument that is given."""
+    over = values["map"]["over"]
+    if over not in values.get("depends_on", ()):
+        raise InvalidInput(f"{over!r} is not among its depends_on", field=join(where, "map.over"))
+    for name in ("item", "index"):
+        if values["map"].get(name) in values.get("kwargs", {}):
+            raise InvalidInput("kwargs has this argument already", field=join(where, f"map.{name}"))
 
 
 def check_times(values: Mapping[str, Any], where: str = "") -> None:

@@ -60,7 +60,11 @@ TRANSITIONS: Final[dict[tuple[TaskState | None, TaskState], str]] = {
     (None, _S.READY): "submitted",
     (_S.BLOCKED, _S.READY): "what it needed has come, or what it was parked for is over",
     (_S.BLOCKED, _S.SCHEDULED): "what it needed has come, its start time has not",
-    (_S.BLOCKED, _S.FAILED): "no registered node could run it for too long",
+    (_S.BLOCKED, _S.SUCCEEDED): "a map whose elements have all succeeded",
+    (
+        _S.BLOCKED,
+        _S.FAILED,
+    ): "no registered node could run it for too long, or a map whose elements did not all succeed",
     (_S.BLOCKED, _S.CANCELLED): "cancelled, or what it needed did not come",
     (_S.BLOCKED, _S.SKIPPED): "a branch not taken",
     (_S.BLOCKED, _S.EXPIRED): "not started by its latest start, or before it expired",

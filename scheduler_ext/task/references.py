@@ -63,12 +63,13 @@ def filled(started: Started, parents: Callable[[str], dict[str, Any]]) -> Starte
     results = parents(started.task_id)
     return replace(
         started,
-        args=[_value(a, results, f"args[{n}]") for n, a in enumerate(started.args)],
-        kwargs={name: _value(a, results, f"kwargs.{name}") for name, a in started.kwargs.items()},
+        args=[value_of(a, results, f"args[{n}]") for n, a in enumerate(started.args)],
+        kwargs={name: value_of(a, results, f"kwargs.{name}") for name, a in started.kwargs.items()},
     )
 
 
-def _value(argument: Any, results: dict[str, Any], field: str) -> Any:
+def value_of(argument: Any, results: dict[str, Any], field: str) -> Any:
+    """An argument with the results of parents, each by its name, in place of a reference."""
     if not is_reference(argument):
         return argument
     steps = [step for step in argument.get("path", "").split(".") if step]

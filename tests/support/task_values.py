@@ -12,6 +12,7 @@ from slackwater_tasks.field_kinds import (
     Field,
     Flag,
     Kind,
+    Map,
     Metadata,
     Moment,
     Object,
@@ -88,6 +89,11 @@ METADATA = Values(
     ({}, {"order": "7", "by": ""}), ([], {"a": 1}, {"": "x"}, {"a": "x" * 501}, {str(n): "" for n in range(33)}, None),
     "JSON object of at most 32 texts of at most 500 characters",
 )  # fmt: skip
+MAP = Values(
+    ({"over": "list"}, {"over": "list", "path": "files.0", "item": "url", "index": "n"}),
+    ([], {}, {"over": ""}, {"over": 1}, {"path": "a"}, {"over": "a", "as": "x"}, {"over": "a", "item": "x", "index": "x"}),
+    'object: `{"over": "list", "path": "files", "item": "url", "index": "n"}`',
+)  # fmt: skip
 RESOURCES = Values(
     ({}, {"memory_mb": 64}), ([], {"gpus": 1}, {"memory_mb": -1}, {"memory_mb": 1.5}, {"cpu_milli": True}, "1", None),
     "JSON object of whole numbers by resource",
@@ -95,7 +101,7 @@ RESOURCES = Values(
 KINDS: dict[type[Kind], Callable[[Any], Values]] = {
     Text: _text, Whole: _whole, Seconds: _seconds, Choice: _choice, Texts: _texts, Sha256: lambda _: SHA256,
     Flag: lambda _: FLAG, Moment: lambda _: MOMENT, Array: lambda _: ARRAY, Object: lambda _: OBJECT,
-    Retry: lambda _: RETRY, Metadata: lambda _: METADATA,
+    Retry: lambda _: RETRY, Map: lambda _: MAP, Metadata: lambda _: METADATA,
     Resources: lambda _: RESOURCES,
 }  # fmt: skip
 

@@ -43,6 +43,7 @@ _INPUTS: dict[type[kinds.Kind], tuple[Callable[..., forms.Field], str]] = {
     kinds.Texts: (_text, "Separated by commas."),
     kinds.Array: (_json, "JSON array."),
     kinds.Object: (_json, "JSON object."),
+    kinds.Map: (_json, 'JSON object: {"over": "list"}.'),
     kinds.Metadata: (_json, "JSON object of texts."),
     kinds.Resources: (_json, "JSON object of numbers."),
     kinds.Retry: (_json, 'JSON object: {"base_s": 2, "factor": 2, "max_s": 3600, "jitter": 0.25}.'),

@@ -166,6 +166,7 @@ def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Rate key", detail["rate_key"]),
         ("Checkpoints", _checkpoint(saved) if saved else "declared, none is kept" if detail["checkpoints"] else ""),
         ("Condition", detail["condition"].replace("_", " ") if detail["depends_on"] else ""),
+        ("Map", ", ".join(f"{name} {text}" for name, text in (detail["map"] or {}).items())),
         ("Requires labels", ", ".join(detail["require_labels"])),
         ("Prefers labels", ", ".join(detail["prefer_labels"])),
         ("Tags", ", ".join(detail["tags"])),

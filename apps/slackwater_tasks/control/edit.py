@@ -26,7 +26,7 @@ from slackwater_tasks.field_kinds import Seconds, json_type, utc_text
 from slackwater_tasks.ledger import active_policies, events, hints, precedence, reference_cache, rows, transitions
 from slackwater_tasks.ledger.connection import prepared_cursor
 from slackwater_tasks.ledger.rows import Accepted
-from slackwater_tasks.models import LiveTask, Task
+from slackwater_tasks.models import LiveTask, MapNode, Task
 from slackwater_tasks.read.tasks import word
 from slackwater_tasks.spec import (
     COLUMNS,
@@ -85,7 +85,8 @@ def _with(task: Task, old: TaskSpec, values: Mapping[str, Any]) -> TaskSpec:
         if MARK in new.payload[0] or MARK in new.payload[1]:
             check_references({"args": new.args, "kwargs": new.kwargs}, stored_task.names_of_parents(task))
         if new.handler and (arguments := reference_cache.arguments(new.handler)) is not None:
-            admission.check_arguments(new.handler, arguments, new.payload)
+            mapped = MapNode._plain.filter(pk=task.pk).values_list("given", flat=True).first()
+            admission.check_arguments(new.handler, arguments, new.payload, mapped=mapped)
     return new
 
 

@@ -20,7 +20,7 @@ from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.work import Changes
 from slackwater_conf.database import in_ledger
-from slackwater_tasks.control import stored_task
+from slackwater_tasks.control import maps, stored_task
 from slackwater_tasks.control.cancel import tell
 from slackwater_tasks.control.quiesce import quiesce, repeat_on_deadlock
 from slackwater_tasks.graph import relatives
@@ -102,6 +102,8 @@ def run_again(tenant: Tenant, ids: Sequence[UUID], *, actor: str, reason: str) -
         cur.execute(LOCK_WORKFLOWS, (list(ids), tenant.pk))
         states = quiesce(cur, ids, changes)
         final = {i: state for i in ids if (state := states.get(i)) is not None and state in MAY_RUN_AGAIN}
+        for element in maps.elements_of(cur, list(final)) & final.keys():
+            del final[element]  # its map runs again, and makes them anew
         cur.execute(OPEN_EDGES, (list(final),))
         edges = {row[0]: row[1:] for row in cur.fetchall()}
         for task in stored_task.in_order(tenant.pk, list(final)):
@@ -127,6 +129,9 @@ def revive(cur: Any, tenant: Tenant, revived: Sequence[Revived], *, actor: str, 
     ids = [one.task.pk for one in revived]
     if workflows := sorted({one.task.workflow_id for one in revived if one.task.workflow_id}):
         cur.execute(REOPEN_WORKFLOWS, (workflows,))
+    mapped = maps.run_again(cur, ids)
+    for one in revived:
+        one.accepted.pending += one.task.pk in mapped
     used = transitions.revive_if_final(cur, ids)
     if len(used) != len(ids):
         raise Conflict("the state of a task has just changed; try again")

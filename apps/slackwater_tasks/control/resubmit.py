@@ -16,7 +16,7 @@ from slackwater_conf.database import in_ledger
 from slackwater_tasks.control import stored_task
 from slackwater_tasks.control.edit import merged
 from slackwater_tasks.ledger import events
-from slackwater_tasks.models import Dependency, Resumable, Task
+from slackwater_tasks.models import Dependency, MapNode, Resumable, Task
 from slackwater_tasks.models.outbox import TaskWebhook
 from slackwater_tasks.read.tasks import word
 from slackwater_tasks.spec import EDITABLE, FIELDS, TaskSpec, check_references, check_times, dump_payload
@@ -59,11 +59,13 @@ def resubmit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any] | None = 
 
 def _spec(task: Task) -> TaskSpec:
     """The fields it was submitted with, without moments."""
-    parents = Dependency.objects.filter(child_id=task.pk).order_by("parent_id").values_list("parent_id", flat=True)
+    node = MapNode._plain.filter(pk=task.pk).first()
+    edges = Dependency.objects.filter(child_id=task.pk).exclude(parent_id__in=node.elements or () if node else ())
+    parents = edges.order_by("parent_id").values_list("parent_id", flat=True)
     return replace(
         stored_task.spec_of(task), start_at=None, expires_at=None, depends_on=tuple(map(str, parents)),
         webhook=TaskWebhook._plain.filter(pk=task.pk).values_list("url", flat=True).first() or "",
-        checkpoints=Resumable._plain.filter(task_id=task.pk, declared=True).exists(),
+        map=node.given if node else None, checkpoints=Resumable._plain.filter(task_id=task.pk, declared=True).exists(),
     )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from scheduler_ext.core.errors import Conflict, NotFound, SlackwaterError
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import EdgeOutcome, RunCondition, TaskState, is_final, turn
 from scheduler_ext.core.work import Changes
-from slackwater_tasks.control import stored_task
+from slackwater_tasks.control import maps, stored_task
 from slackwater_tasks.control.cancel import tell
 from slackwater_tasks.control.edit import edit_ended
 from slackwater_tasks.control.quiesce import quiesce, repeat_on_deadlock
@@ -29,6 +29,10 @@ LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id WHERE t.workflow_id = 
 EDGES = """
 SELECT d.parent_id::text, d.child_id::text, d.outcome FROM slackwater_tasks_dependency d
 JOIN slackwater_tasks_task c ON c.id = d.child_id WHERE c.workflow_id = %s
+"""
+ELEMENTS = """
+SELECT unnest(m.elements)::text FROM slackwater_tasks_task t JOIN slackwater_tasks_mapnode m ON m.task_id = t.id
+WHERE t.workflow_id = %s
 """
 REOPEN = named("""
 WITH e AS (
@@ -47,6 +51,8 @@ class _Graph:
     conditions: dict[str, RunCondition]
     parents: dict[str, list[tuple[str, EdgeOutcome]]]
     children: dict[str, list[str]]
+    elements: set[str]
+    """Those of maps."""
 
 
 def rerun(tenant: Tenant, workflow_id: UUID, *, task_id: UUID | None = None, changes: Any = None,
@@ -73,7 +79,9 @@ def _rerun(tenant: Tenant, workflow_id: UUID, task_id: UUID | None, changes: Any
         if task_id is None:
             chosen, reason = _failed(found), "run again from the failed tasks"
         else:
-            chosen, reason = _following(found, str(task_id)), f"run again from {task_id} on"
+            following, reason = _following(found, str(task_id)), f"run again from {task_id} on"
+            maps.run_again(cur, [UUID(task) for task in following])
+            chosen = {task for task in following if is_final(found.states[task])}
         if not chosen:
             raise Conflict("no task of the workflow failed, expired or was cancelled and could run now")
         if changes and task_id is not None:
@@ -90,7 +98,11 @@ def _rerun(tenant: Tenant, workflow_id: UUID, task_id: UUID | None, changes: Any
 def _read(cur: Any, workflow_id: UUID) -> _Graph:
     cur.execute(MEMBERS, (workflow_id,))
     rows = cur.fetchall()
-    found = _Graph({row[0]: TaskState(row[1]) for row in rows}, {row[0]: RunCondition(row[2]) for row in rows}, {}, {})
+    found = _Graph(
+        {row[0]: TaskState(row[1]) for row in rows}, {row[0]: RunCondition(row[2]) for row in rows}, {}, {}, set()
+    )
+    cur.execute(ELEMENTS, (workflow_id,))
+    found.elements.update(row[0] for row in cur.fetchall())
     cur.execute(EDGES, (workflow_id,))
     for parent, child, outcome in cur.fetchall():
         found.parents.setdefault(child, []).append((parent, EdgeOutcome(outcome)))
@@ -122,20 +134,20 @@ def _has_a_turn(found: _Graph, task: str, chosen: set[str]) -> bool:
 
 
 def _following(found: _Graph, start: str) -> set[str]:
-    """A task and all that follows it; each must have ended, or wait for what runs again."""
+    """A task and all that follows it, without elements of maps; each must have ended, or wait for what runs again."""
     if start not in found.states:
         raise NotFound(f"The workflow has no task {start}.", field="task_id")
     chosen, stack = {start}, [start]
     while stack:
         for child in found.children.get(stack.pop(), ()):
-            if child in found.states and child not in chosen:
+            if child in found.states and child not in chosen and child not in found.elements:
                 chosen.add(child)
                 stack.append(child)
     for task in sorted(chosen):
         state = found.states[task]
         if not is_final(state) and (state is not TaskState.BLOCKED or task == start):
             raise Conflict(f"the task {task} has not ended: it is {state.name.lower()}", field="task_id")
-    return {task for task in chosen if is_final(found.states[task])}
+    return chosen
 
 
 def _reset(cur: Any, tenant: Tenant, found: _Graph, chosen: set[str], actor: str, reason: str) -> Changes:

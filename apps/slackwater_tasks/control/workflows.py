@@ -60,9 +60,9 @@ def add_tasks(tenant: Tenant, workflow_id: UUID, items: Sequence[Mapping[str, An
     specs = _parse(items)
     key = Key.of(idempotency_key, "", items)
     with transaction.atomic(), connection.cursor() as cur:
-        place = _lock(cur, tenant, workflow_id)
+        place = lock(cur, tenant, workflow_id)
         trace = trace or trace_context.current()
-        return _add(cur, tenant, place, specs, actor=actor, key=key, trace=trace)
+        return add(cur, tenant, place, specs, actor=actor, key=key, trace=trace)
 
 
 def _parse(items: Sequence[Mapping[str, Any]]) -> list[TaskSpec]:
@@ -72,7 +72,8 @@ def _parse(items: Sequence[Mapping[str, Any]]) -> list[TaskSpec]:
     return specs
 
 
-def _lock(cur: Any, tenant: Tenant, workflow_id: UUID) -> _Place:
+def lock(cur: Any, tenant: Tenant, workflow_id: UUID) -> _Place:
+    """Hold a workflow that is to grow; ``NotFound`` when the tenant has none such."""
     cur.execute(LOCK, (workflow_id, tenant.pk))
     row = cur.fetchone()
     if row is None:
@@ -80,8 +81,8 @@ def _lock(cur: Any, tenant: Tenant, workflow_id: UUID) -> _Place:
     return _Place(workflow_id, *row)
 
 
-def _add(cur: Any, tenant: Tenant, place: _Place | None, specs: Sequence[TaskSpec], *, actor: str,
-         key: Key | None, before: Sequence[UUID] = (), trace: TraceContext | None = None,
+def add(cur: Any, tenant: Tenant, place: _Place | None, specs: Sequence[TaskSpec], *, actor: str,
+        key: Key | None = None, before: Sequence[UUID] = (), trace: TraceContext | None = None,
          ) -> Submission:  # fmt: skip
     """Store tasks in a workflow, or in none; ``before``: blocked tasks that shall wait for all of them."""
     workflow_id = place.workflow_id if place else None
@@ -171,7 +172,7 @@ def add_subtasks(
         cur.execute("SELECT workflow_id FROM slackwater_tasks_task WHERE id = %s", (task.task_id,))
         workflow_id = cur.fetchone()[0]
         # The workflow's row first, the tasks' after: everybody locks in this order.
-        place = _lock(cur, tenant, workflow_id) if workflow_id is not None else None
+        place = lock(cur, tenant, workflow_id) if workflow_id is not None else None
         cur.execute(OWN, (task.task_id, task.fence))
         if cur.fetchone() is None:
             raise AttemptReplaced(f"attempt {task.attempt} of the task {task.task_id} was replaced by another")
@@ -186,7 +187,7 @@ def add_subtasks(
         trace = trace_context.current() or trace_context.of_running(cur, task.task_id, task.fence)
         # The key tells what was submitted; of a repeat the moments may differ that its tasks start at.
         taken = Key.of(key, "", key or "")
-        found = _add(cur, tenant, place, specs, actor=actor, key=taken, before=before, trace=trace)
+        found = add(cur, tenant, place, specs, actor=actor, key=taken, before=before, trace=trace)
     return found.task_ids
 
 

@@ -89,7 +89,12 @@ class Blockers:
     def _dependencies(self) -> Blocker:
         rows = fetch_all(queries.PARENTS, [self.id, SHOWN])
         names = ", ".join(f"{name or parent} ({word(TaskState(state or 6))})" for parent, name, state in rows)
-        pending = self.row["pending"]
+        pending = self.row["pending"] - self.row["mapped"]
+        if not pending:
+            return blocker(
+                "dependency", "What it maps over has come: its elements are made, or their results gathered.",
+                "Upkeep does so, and the plan's limits have room for the elements.",
+            )  # fmt: skip
         more = f" and {pending - len(rows)} more" if pending > len(rows) else ""
         return blocker(
             "dependency", f"It needs {pending} task{'s' * (pending > 1)} that {'have' if pending > 1 else 'has'} "

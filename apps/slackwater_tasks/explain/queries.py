@@ -15,6 +15,7 @@ SELECT l.state, l.pending, l.parked, l.line_id, l.fence, l.rank_group, l.rank, l
        i.prefer_labels, r.slug AS tier, h.name AS handler, coalesce(h.paused, false) AS handler_paused,
        coalesce(h.awaited, false) AS awaited,
        EXISTS (SELECT 1 FROM slackwater_tasks_leader x WHERE x.cell = w.cell AND x.expires_at > clock_timestamp()) AS led,
+       EXISTS (SELECT 1 FROM slackwater_tasks_mapnode y WHERE y.task_id = t.id) AS mapped,
        clock_timestamp() AS now, m.since AS impossible_since,
        coalesce(s.asked_fence = l.fence, false) AS made_room, s.asked_at, s.lets_by
 FROM slackwater_tasks_task t JOIN slackwater_tenants_tenant w ON w.id = t.tenant_id

@@ -40,6 +40,7 @@ class Accepted:
     tolerance_ms: int
     cap_ms: int
     pending: int = 0
+    """What it waits for: its parents that are not final, and of a map its elements, as one."""
     has_children: bool = False
     checkpoints: bool = False
     """Whether it, or its handler, declares checkpoints: it then never shares a batch."""

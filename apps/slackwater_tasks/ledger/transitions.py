@@ -326,16 +326,19 @@ _TOLD_UNRUN = {
     TaskState.CANCELLED: Event.CANCELLED,
     TaskState.EXPIRED: Event.EXPIRED,
     TaskState.SKIPPED: Event.SKIPPED,
+    TaskState.SUCCEEDED: Event.SUCCEEDED,
 }
 """What clients are told when a task ends that has not run."""
 WAITING = (TaskState.BLOCKED, TaskState.SCHEDULED, TaskState.READY, TaskState.QUEUED)
 
 
 def end_if_waiting(cur: Any, ids: Sequence[str], final: TaskState, *, reason: str, actor: str,
-                   states: Iterable[TaskState] = WAITING, hard: bool = False) -> list[tuple[Any, ...]]:  # fmt: skip
+                   states: Iterable[TaskState] = WAITING, hard: bool = False,
+                   result: str | None = None) -> list[tuple[Any, ...]]:  # fmt: skip
     """End tasks that have not started; returns those it ended.
 
-    ``hard``: of those that expire, whether they do by their ``expires_at``, and not by their latest start.
+    ``hard``: of those that expire, whether they do by their ``expires_at``, and not by their latest start. ``result``:
+    as JSON, of a map whose elements have succeeded.
     Each as (task id, has children, mutex key, tenant id, workflow id, reason, when).
     """
     if not ids:
@@ -347,6 +350,7 @@ def end_if_waiting(cur: Any, ids: Sequence[str], final: TaskState, *, reason: st
         "reason": reason,
         "actor": actor,
         "hard": hard,
+        "result": result,
         "events": int(_TOLD_UNRUN[final]),
     }
     return list(cur.execute(sql.finish.END_WAITING, params).fetchall())
@@ -414,7 +418,7 @@ def promote(cur: Any, moves: Sequence[tuple[str, int]]) -> list[Change]:
     return [(*row[:4], None, {"reason": row[4]}, row[5]) for row in rows]
 
 
-_NO_TURN = {
+NO_TURN = {
     TaskState.CANCELLED: "what it needed did not come",
     TaskState.SKIPPED: "a branch not taken: its condition did not hold",
 }
@@ -443,7 +447,7 @@ def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Ch
             params = {"ids": sorted(good), "lead_ms": PROMOTE_LEAD_MS}
             readied += int(cur.execute(sql.dependencies.UNBLOCK, params).rowcount)
         wave = []
-        for final, reason in _NO_TURN.items():
+        for final, reason in NO_TURN.items():
             gone = end_if_waiting(
                 cur, turns.get(final, ()), final, reason=reason, actor="release", states=(TaskState.BLOCKED,)
             )

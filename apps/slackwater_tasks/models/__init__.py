@@ -7,7 +7,7 @@ row itself, and every writer of these tables is in ``ledger/sql`` (see ``docs/ad
 
 from slackwater_tasks.models.base import MutexScope, OnLate, new_id
 from slackwater_tasks.models.dispatch import Forecast, ForecastRecord, Leader, Line, Pause, RunTime
-from slackwater_tasks.models.history import Attempt, AttemptLog, Chunk, DeadLetter, Dependency, TaskEvent
+from slackwater_tasks.models.history import Attempt, AttemptLog, Chunk, DeadLetter, Dependency, MapNode, TaskEvent
 from slackwater_tasks.models.outbox import Listener, Outbox, TaskTrace
 from slackwater_tasks.models.policies import PastUse, PolicyChoice, RankSweep, ShadowUse
 from slackwater_tasks.models.rates import Impossible, RateLimit, RateStart
@@ -42,6 +42,7 @@ __all__ = [
     "Line",
     "Listener",
     "LiveTask",
+    "MapNode",
     "MutexScope",
     "OnLate",
     "Outbox",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -109,6 +110,24 @@ class DeadLetter(LedgerRow):
 
     def __str__(self) -> str:
         return str(self.task_id)
+
+
+class MapNode(LedgerRow):
+    """Beside a task that stands for one task for each element of a parent's result. Others have no such row.
+
+    Its live row waits for one thing more than its parents, so that no end of theirs makes it ready: upkeep ends it.
+    """
+
+    task = models.OneToOneField(Task, on_delete=models.CASCADE, primary_key=True, related_name="+", db_constraint=False)
+    given = models.JSONField(help_text="Over what it maps, and into which arguments.")
+    elements = ArrayField(models.UUIDField(), null=True, help_text="Their tasks, in order; empty until they are made.")
+    open = models.BooleanField(
+        default=True, db_default=True, help_text="It has not ended, or upkeep does not know yet."
+    )
+    retry_at = models.DateTimeField(null=True, help_text="A limit of the plan was met: its elements are made later.")
+
+    class Meta(LedgerRow.Meta):
+        indexes = [models.Index(fields=["task"], name="slackwater_mapnode_open", condition=Q(open=True))]
 
 
 class Dependency(models.Model):

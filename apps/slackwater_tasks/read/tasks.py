@@ -77,7 +77,8 @@ def _detail(row: dict[str, Any]) -> dict[str, Any]:
         **summary(row),
         **declared(row, DETAIL_FIELDS),
         "depends_on": row["parents"],
-        "waiting_for": row["live__pending"] or 0,
+        "map": row["map"],
+        "waiting_for": (row["live__pending"] or 0) - bool(row["live__pending"] and row["map"]),
         "late_by_s": row["late_by_s"],
         "webhook": row["webhook"] or None,
         "checkpoints": row["declared"],
@@ -111,6 +112,7 @@ SELECT {", ".join(f"t.{column}" for column in COLUMNS)},
            WHERE s.tenant_id = t.tenant_id AND s.name = substr(t.submitted_by, 10)) ELSE 'once' END AS scheduling_type,
        coalesce(p.declared, false) AS declared, c.saved,
        coalesce((SELECT w.url FROM slackwater_tasks_taskwebhook w WHERE w.task_id = t.id), '') AS webhook,
+       (SELECT m.given FROM slackwater_tasks_mapnode m WHERE m.task_id = t.id) AS map,
        ARRAY(SELECT d.parent_id FROM slackwater_tasks_dependency d WHERE d.child_id = t.id ORDER BY d.parent_id) AS parents
 FROM slackwater_tasks_task t
 JOIN slackwater_resources_tier r ON r.id = t.tier_id
@@ -135,7 +137,7 @@ WHERE t.id = %s AND t.tenant_id = %s
 """  # noqa: S608 - columns of ours
 JSON_COLUMNS = [
     *(column for column in COLUMNS if isinstance(Task._meta.get_field(column), JSONField)),
-    *("result", "live__progress", "saved"),
+    *("result", "live__progress", "saved", "map"),
 ]
 
 

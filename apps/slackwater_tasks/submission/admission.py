@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,9 @@ from scheduler_ext.core.labels import Labels, labels_of
 from scheduler_ext.core.precedence import inherit, weigh
 from scheduler_ext.core.states import Category
 from scheduler_ext.task.arguments import Arguments
+from scheduler_ext.task.references import MARK
 from slackwater_resources import own_tiers
+from slackwater_tasks.field_kinds import Map
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.ledger.connection import fetch_all
@@ -161,11 +164,11 @@ class _Admission:
             size = len(args.encode()) + len(kwargs.encode())
             limits.check_payload(self.tenant.plan, size, field=join(path, "args"))
         if arguments is not None and (arguments.required or payload != NO_PAYLOAD):
-            check_arguments(spec.handler, arguments, payload, path)
+            check_arguments(spec.handler, arguments, payload, path, mapped=spec.map)
         return Accepted(
             id=task_id, spec=spec, payload=payload, tier=tier,
             line_id=line_id, handler_id=handler_id, tolerance_ms=tolerance_ms,
-            cap_ms=cap_ms, pending=pending, has_children=has_children,
+            cap_ms=cap_ms, pending=pending + (spec.map is not None), has_children=has_children,
             checkpoints=spec.checkpoints or spec.handler in self._resumable,
             pressed=spec.category is Category.URGENT,
         )  # fmt: skip
@@ -223,8 +226,16 @@ class _Admission:
         return tier, line_id, handler_id, tolerance_ms, cap_ms, arguments
 
 
-def check_arguments(handler: str, arguments: Arguments, payload: Payload, where: str = "") -> None:
-    """Check arguments against the schema its workers publish now; ``InvalidInput`` names the one that is wrong."""
+def check_arguments(handler: str, arguments: Arguments, payload: Payload, where: str = "", *,
+                    mapped: Mapping[str, str] | None = None) -> None:  # fmt: skip
+    """Check arguments against the schema its workers publish now; ``InvalidInput`` names the one that is wrong.
+
+    ``mapped``: of what map an element comes beside them.
+    """
+    if mapped:
+        element = {MARK: mapped["over"]}
+        args, kwargs = Map.filled(mapped, json.loads(payload[0]), json.loads(payload[1]), element, 0)
+        payload = (json.dumps(args), json.dumps(kwargs))
     try:
         arguments.check_payload(payload, partial(join, where))
     except InvalidInput:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,6 +24,7 @@ from slackwater_tasks.submission import limits, webhook_address
 from slackwater_tenants.models import Tenant
 
 EDGE_COLUMNS: Final = ("parent_id", "child_id", "outcome")
+MAP_COLUMNS: Final = ("task_id", "tenant_id", "given")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +45,7 @@ class Part:
         return (
             len(self.tasks) < COPY_FROM
             and not self.edges
-            and not any(task.checkpoints or task.spec.webhook for task in self.tasks)
+            and not any(task.checkpoints or task.spec.webhook or task.spec.map for task in self.tasks)
             and not trace_context.wanted(self.tasks, self.trace)
         )
 
@@ -159,5 +161,7 @@ def _write_rest(part: Part) -> None:
                 for task in resumable
             ]
             checkpoints.declare(cur, tenant_id, levels)
+        maps = [(task.id, tenant_id, json.dumps(task.spec.map)) for task in tasks if task.spec.map]
+        copy_format.insert(cur, "slackwater_tasks_mapnode", MAP_COLUMNS, maps)
         edges = [(parent, child, int(EdgeOutcome.PENDING)) for parent, child in part.edges]
         copy_format.insert(cur, "slackwater_tasks_dependency", EDGE_COLUMNS, edges)

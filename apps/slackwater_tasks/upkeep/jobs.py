@@ -7,10 +7,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import psycopg
+from django.db import InterfaceError, OperationalError, connection
+
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import UNCLAIMED, LateMark, Outcome, TaskState
 from scheduler_ext.core.work import Changes, Finished
 from scheduler_ext.upkeep import Job
+from slackwater_tasks.control import maps
 from slackwater_tasks.explain import hits
 from slackwater_tasks.graph.relatives import GraphUpkeep
 from slackwater_tasks.ledger import sql, transitions
@@ -26,6 +30,7 @@ from slackwater_tasks.upkeep.reranking import rerank
 from slackwater_tasks.upkeep.stealing import Stealing
 
 BATCH = 1000
+MAPS = 50
 OLD_KEYS = """
 DELETE FROM slackwater_tasks_idempotencykey WHERE (tenant_id, key) IN (
     SELECT tenant_id, key FROM slackwater_tasks_idempotencykey WHERE created_at < clock_timestamp() - %s * interval '1 second'
@@ -58,6 +63,7 @@ class LedgerUpkeep:
             Job(name="execution rates of plans", every_s=2.0, run=partial(self.db.repeatable, settle)),
             Job(name="late tasks", every_s=1.0, run=self.expire_late),
             Job(name="forecasts", every_s=2.0, run=self.check_forecasts, full=BATCH),
+            Job(name="maps", every_s=0.25, run=self.advance_maps, full=MAPS),
             Job(name="unreleased dependants", every_s=2.0, run=self.release),
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark),
             Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys, full=BATCH),
@@ -135,6 +141,17 @@ class LedgerUpkeep:
             ended = [(task_id, TaskState(state)) for task_id, state in rows]
             self.publish(self.work.release(ended))
         return len(rows)
+
+    def advance_maps(self) -> int:
+        """Make the elements of maps whose list is there, and end those whose elements have ended."""
+        due = self.db.conn.execute(maps.DUE, (MAPS,)).fetchall()
+        if not due:
+            return 0
+        connection.close_if_unusable_or_obsolete()
+        try:
+            return maps.advance(due)
+        except (OperationalError, InterfaceError) as error:  # as the other jobs tell of it
+            raise psycopg.OperationalError(str(error)) from error
 
     def unpark(self) -> int:
         keys = [row[0] for row in self.db.conn.execute(sql.parking.PARKED_KEYS, (BATCH,)).fetchall()]

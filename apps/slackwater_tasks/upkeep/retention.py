@@ -64,7 +64,7 @@ WHERE p.retention_days > 0 ORDER BY t.id
 """
 _BESIDE = (
     "attempt", "attemptlog", "chunk", "artifact", "checkpoint", "resumable", "taskwebhook", "tasktrace", "taskevent",
-    "deadletter",
+    "deadletter", "mapnode",
 )  # fmt: skip
 PAST = (
     objects.GONE,

@@ -90,6 +90,15 @@ class ResourcesIn(TypedDict, total=False):
     ports: int
 
 
+class MapIn(TypedDict, total=False):
+    """Over what a task is mapped: one is made for each element of a list."""
+
+    over: str
+    path: str
+    item: str
+    index: str
+
+
 class TaskIn(PatchedTaskChange, total=False):
     """A task to run: exactly one of `handler`, `script` and `script_path`."""
 
@@ -99,6 +108,7 @@ class TaskIn(PatchedTaskChange, total=False):
     resources: ResourcesIn
     checkpoints: bool
     depends_on: Sequence[str]
+    map: MapIn | None
     condition: RunCondition
     idempotency_key: str | None
     webhook: str | None

@@ -104,6 +104,15 @@ class RetryIn(TypedDict):
     jitter: float
 
 
+class MapIn(TypedDict):
+    """Over what a task is mapped: one is made for each element of a list."""
+
+    over: str
+    path: str
+    item: str
+    index: str
+
+
 class CheckpointOut(TypedDict):
     """The last checkpoint of a task, from which it would continue."""
 
@@ -132,6 +141,7 @@ class TaskDetail(TaskSummary):
     rate_key: str | None
     checkpoints: bool
     depends_on: list[str]
+    map: MapIn | None
     condition: RunCondition
     webhook: str | None
     waiting_for: int

@@ -24,6 +24,7 @@ from slackwater.testing.store import SharedDatabase, SharedStore
 from slackwater_conf import conf
 from slackwater_resources import registry
 from slackwater_resources.models import Handler, Node, Tier
+from slackwater_tasks.control import maps
 from slackwater_tasks.control.workflows import add_subtasks
 from slackwater_tasks.ledger import reference_cache, sql, transitions
 from slackwater_tasks.models import LiveTask, Task
@@ -148,7 +149,9 @@ class Inbox:
                 if task is not None:
                     runs.append(self._run(task))
                     assert len(runs) < MOST_RUNS, f"still not idle after {MOST_RUNS} runs; the last was {runs[-1]}"
-                elif not (jump and self._jump_to_next()):
+                elif not (
+                    maps.advance(self._rows.execute(maps.DUE, (50,)).fetchall()) or (jump and self._jump_to_next())
+                ):
                     return runs
         finally:
             self._running = False

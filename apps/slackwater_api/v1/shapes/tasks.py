@@ -33,6 +33,7 @@ from slackwater_tasks.field_kinds import (
     Field,
     Flag,
     Kind,
+    Map,
     Metadata,
     Moment,
     Object,
@@ -84,6 +85,17 @@ def _texts(kind: Texts, **more: Any) -> s.ListField:
     return s.ListField(child=one, max_length=kind.most, **more)
 
 
+class MapIn(s.Serializer[Any]):
+    """Over what a task is mapped: one is made for each element of a list."""
+
+    over = line(200, help_text="One of `depends_on`; its result is the list, or holds it.")
+    path = line(200, 0, required=False, help_text="To the list: keys and places, separated by dots.")
+    item = line(
+        200, 0, required=False, help_text="The keyword argument that gets the element; without it, it comes before `args`."
+    )
+    index = line(200, 0, required=False, help_text="The keyword argument that gets the element's place, from 0.")
+
+
 _ACCEPTED: dict[type[Kind], Callable[..., s.Field[Any, Any, Any, Any]]] = {
     Text: lambda kind, **more: line(kind.longest, 0 if kind.empty else 1, **{"allow_null": kind.empty, **more}),
     Sha256: lambda kind, **more: s.RegexField(f"^({kind.PATTERN.pattern})?$", **{"allow_null": True, **more}),
@@ -96,6 +108,7 @@ _ACCEPTED: dict[type[Kind], Callable[..., s.Field[Any, Any, Any, Any]]] = {
     Array: lambda _kind, **more: AnyList(**more),
     Object: lambda _kind, **more: s.DictField(child=Anything(), **more),
     Retry: lambda _kind, **more: RetryIn(**more),
+    Map: lambda _kind, **more: MapIn(**more),
     Resources: lambda _kind, **more: ResourcesIn(**more),
     Metadata: lambda _kind, **more: MetadataIn(**more),
 }
@@ -111,6 +124,7 @@ _SHOWN: dict[type[Kind], Callable[[Any], s.Field[Any, Any, Any, Any]]] = {
     Array: lambda _kind: AnyList(),
     Object: lambda _kind: s.DictField(child=Anything()),
     Retry: lambda _kind: RetryIn(allow_null=True),
+    Map: lambda _kind: MapIn(allow_null=True),
     Metadata: lambda _kind: s.DictField(child=s.CharField()),
 }
 

@@ -134,7 +134,7 @@ notices AS (
 SELECT back.task_id::text, back.state, back.mutex_key, back.tenant_id, t.workflow_id::text, back.finished
 FROM back JOIN slackwater_tasks_task t ON {task_of("back")}
 """)  # noqa: S608 - statements of ours
-# Ends waiting tasks (cancelled, expired, impossible): live row out, final state in, event, counters.
+# Ends waiting tasks (cancelled, expired, impossible; and maps): live row out, final state in, event, counters.
 END_WAITING = named(f"""
 WITH given AS (SELECT DISTINCT unnest(%(ids)s::uuid[]) AS id),
 locked AS (
@@ -148,7 +148,8 @@ gone AS (
             AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.MS') || ' UTC', ''), 300) AS why),
 done AS (
     UPDATE slackwater_tasks_task t SET state = %(final)s, finished_at = statement_timestamp(), attempts_used = gone.attempts,
-        reason = left(gone.why, 200), latest_start = gone.latest_start, release_pending = gone.has_children
+        result = %(result)s::jsonb, latest_start = gone.latest_start,
+        reason = CASE WHEN %(final)s = :state.SUCCEEDED THEN '' ELSE left(gone.why, 200) END, release_pending = gone.has_children
     FROM gone WHERE {task_of("gone")}
     RETURNING t.id, t.tenant_id, t.category, t.workflow_id, gone.has_children, gone.mutex_key, gone.why),
 notices AS (

@@ -20,6 +20,7 @@ from slackwater_tasks.field_kinds import (
     Field,
     Flag,
     Kind,
+    Map,
     Metadata,
     Object,
     Resources,
@@ -50,10 +51,11 @@ OPTIONS: dict[type[Kind], dict[str, Any]] = {
     Object: {"metavar": "JSON"},
     Retry: {"metavar": "JSON"},
     Metadata: {"metavar": "JSON"},
+    Map: {"metavar": "JSON"},
     Resources: {"metavar": "JSON"},
 }
 """How the flags of some kinds of fields are read; the others take a text."""
-JSON_KINDS = (Array, Object, Retry, Metadata, Resources)
+JSON_KINDS = (Array, Map, Object, Retry, Metadata, Resources)
 
 
 class Command(PlatformCommand):
