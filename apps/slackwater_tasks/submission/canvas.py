@@ -5,7 +5,8 @@
 As in Celery, a task of a chain gets the result of the one before it as its first argument, the body of a chord the list
 of its header's results, and an immutable signature (``.si()``) gets nothing. What becomes of a signature's
 options says :mod:`scheduler_ext.task.celery_options`; fields of a Slackwater task are set with
-``signature.set(slackwater={"tier": "regular", "category": "urgent"})``.
+``signature.set(slackwater={"tier": "regular", "category": "urgent"})``; with ``{"map": {}}`` among them it runs once for each
+element of the list that the one before it returns, and hands on the list of its results.
 """
 
 from __future__ import annotations
@@ -100,12 +101,14 @@ class _Compiler:
     def _task(self, signature: Any, feed: Feed | None, where: str, header: Sequence[str] = ()) -> Feed:
         immutable = bool(signature.get("immutable"))
         args = list(signature.get("args") or ())
-        if feed is not None and not immutable:
-            args.insert(0, {MARK: feed})
         name = f"{self.prefix}{len(self.tasks)}:{signature['task']}"[:200]
         kwargs, fields = dict(signature.get("kwargs") or {}), _options(signature, where)
         if CALL in fields:
             kwargs[CALL] = fields.pop(CALL)
+        if "map" in fields:
+            fields["map"] = _over(fields["map"], feed, where)
+        elif feed is not None and not immutable:
+            args.insert(0, {MARK: feed})
         self.tasks.append({
             "name": name, "handler": _handler(signature["task"]), "args": args, "kwargs": kwargs,
             "depends_on": list(dict.fromkeys(names_in(feed))) if feed is not None else [], **fields,
@@ -130,6 +133,15 @@ class _Compiler:
                 task["kwargs"][CALL] = {**task["kwargs"].get(CALL, {}), ERRBACK: True}
         self._names = names
         return feed
+
+
+def _over(given: Any, feed: Feed | None, where: str) -> dict[str, Any]:
+    """The map of a signature over the result of the one before it."""
+    if not isinstance(feed, str) or not isinstance(given, Mapping):
+        raise InvalidInput(
+            "must be an object, of a signature that follows a single one", field=f"{where}.options.slackwater.map"
+        )
+    return {**given, "over": feed}
 
 
 def _members(value: Any) -> list[Any]:

@@ -12,7 +12,7 @@ from scheduler_ext.core.states import RunCondition
 from scheduler_ext.core.work import Started
 from scheduler_ext.task import references
 from slackwater_resources.models import Handler
-from slackwater_tasks.models import Dependency, Workflow
+from slackwater_tasks.models import Dependency, MapNode, Workflow
 from slackwater_tasks.models import Task as Row
 from slackwater_tasks.submission.canvas import submit_canvas
 from slackwater_tasks.submission.service import submit, submit_workflow
@@ -97,6 +97,13 @@ def test_a_group_after_a_group_gets_the_whole_list(acme: Tenant, f: Task) -> Non
     assert stored()["3"] == ([reference(0, 1), "b"], {"0", "1"})
 
 
+def test_a_signature_maps_over_the_one_before_it(acme: Tenant, f: Task) -> None:
+    each: Any = f.s("each")
+    submit_canvas(acme, chain(f.s(1), each.set(slackwater={"map": {"path": "files"}}), f.s("last")))
+    assert stored() == {"0": ([1], set()), "1": (["each"], {"0"}), "2": ([reference(1), "last"], {"1"})}
+    assert MapNode._plain.get().given == {"over": "0:t.f", "path": "files"}
+
+
 def test_options_and_callbacks_are_kept(acme: Tenant, f: Task) -> None:
     signature: Any = f.s(1)
     signature.set(countdown=60, time_limit=7, slackwater={"category": "urgent", "priority": 5})
@@ -116,6 +123,7 @@ def test_options_and_callbacks_are_kept(acme: Tenant, f: Task) -> None:
         (lambda f: group([]), "canvas"),
         (lambda f: f.s().on_error(chain(f.s(), f.s())), "canvas.link_error[0]"),
         (lambda f: f.s().set(slackwater={"args": [1]}), "canvas.options.slackwater"),
+        (lambda f: f.s().set(slackwater={"map": {}}), "canvas.options.slackwater.map"),
         (lambda f: f.chunks([(1,)], 1), "tasks[0].handler"),
     ],
 )
