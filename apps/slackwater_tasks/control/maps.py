@@ -17,7 +17,6 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from scheduler_ext.core.errors import Conflict, InvalidInput, LimitExceeded, SlackwaterError
-from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import EdgeOutcome, RunCondition, TaskState, turn
 from scheduler_ext.task.references import MARK, is_reference, value_of
 from slackwater_tasks.control import stored_task, workflows
@@ -37,13 +36,6 @@ LIMITED_S: Final = 30.0
 """How soon at the latest the making of elements is tried again that a limit has refused."""
 NAMED: Final = 5
 """Elements that the reason of a failed map names."""
-# Maps whose turn it is: all they wait for has come, or they ended by themselves.
-DUE: Final = named("""
-SELECT m.task_id, m.tenant_id FROM slackwater_tasks_mapnode m
-LEFT JOIN slackwater_tasks_livetask l ON l.task_id = m.task_id
-WHERE m.open AND (m.retry_at IS NULL OR m.retry_at <= statement_timestamp())
-    AND (l.task_id IS NULL OR (l.pending = 1 AND l.state = :state.BLOCKED)) ORDER BY m.task_id LIMIT %s
-""")
 HOLD: Final = "SELECT given, elements FROM slackwater_tasks_mapnode WHERE task_id = %s AND open FOR UPDATE SKIP LOCKED"
 LIVE: Final = "SELECT state, pending FROM slackwater_tasks_livetask WHERE task_id = %s FOR UPDATE"
 PARENTS: Final = """
@@ -80,7 +72,7 @@ class _Map:
 
 
 def advance(due: Sequence[tuple[UUID, int]]) -> int:
-    """Make the elements of maps, or end them; ``due``: rows of :data:`DUE`. Returns how many had their turn."""
+    """Make the elements of maps, or end them; ``due``: rows of ``sql.due.MAPS``. Returns how many had their turn."""
     return sum(repeat_on_deadlock(partial(_advance, *row)) for row in due)
 
 

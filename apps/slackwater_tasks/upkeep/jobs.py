@@ -14,7 +14,6 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import UNCLAIMED, LateMark, Outcome, TaskState
 from scheduler_ext.core.work import Changes, Finished
 from scheduler_ext.upkeep import Job
-from slackwater_tasks.control import maps
 from slackwater_tasks.explain import hits
 from slackwater_tasks.graph.relatives import GraphUpkeep
 from slackwater_tasks.ledger import sql, transitions
@@ -144,9 +143,11 @@ class LedgerUpkeep:
 
     def advance_maps(self) -> int:
         """Make the elements of maps whose list is there, and end those whose elements have ended."""
-        due = self.db.conn.execute(maps.DUE, (MAPS,)).fetchall()
+        due = self.db.conn.execute(sql.due.MAPS, (MAPS,)).fetchall()
         if not due:
             return 0
+        from slackwater_tasks.control import maps  # with all of submission, which few need here
+
         connection.close_if_unusable_or_obsolete()
         try:
             return maps.advance(due)

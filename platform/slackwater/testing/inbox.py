@@ -150,7 +150,7 @@ class Inbox:
                     runs.append(self._run(task))
                     assert len(runs) < MOST_RUNS, f"still not idle after {MOST_RUNS} runs; the last was {runs[-1]}"
                 elif not (
-                    maps.advance(self._rows.execute(maps.DUE, (50,)).fetchall()) or (jump and self._jump_to_next())
+                    maps.advance(self._rows.execute(sql.due.MAPS, (50,)).fetchall()) or (jump and self._jump_to_next())
                 ):
                     return runs
         finally:

@@ -15,6 +15,7 @@ from slackwater_tasks.control import cancel, maps, workflows
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.control.resubmit import resubmit
 from slackwater_tasks.control.workflow_rerun import rerun
+from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.models import LiveTask, MapNode, Task, TaskEvent, Workflow
 from slackwater_tasks.read import tasks as reading
@@ -72,8 +73,8 @@ class Mapped:
 
 def upkeep() -> int:
     """Its turn, of which the second finds nothing more."""
-    count = maps.advance(fetch_all(maps.DUE, [50]))
-    assert not maps.advance(fetch_all(maps.DUE, [50]))
+    count = maps.advance(fetch_all(sql.due.MAPS, [50]))
+    assert not maps.advance(fetch_all(sql.due.MAPS, [50]))
     return count
 
 
@@ -148,7 +149,7 @@ def test_a_list_that_did_not_come_and_limits(acme: Tenant) -> None:
     other = Mapped(acme)
     blocker = service.submit(acme, {"handler": HANDLER}).task_ids[0]
     other.hand.run(other.list, result="[1, 2]")
-    assert maps.advance(fetch_all(maps.DUE, [50])) == 1
+    assert maps.advance(fetch_all(sql.due.MAPS, [50])) == 1
     assert (other.elements(), other.state(other.thumb)) == ([], "blocked"), "there is no room for them"
     other.hand.run(blocker)
     MapNode._plain.update(retry_at=None)

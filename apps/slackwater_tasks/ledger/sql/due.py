@@ -1,4 +1,4 @@
-"""What is due: scheduled tasks that become ready, tasks to be promoted, and latest starts that have passed."""
+"""What is due: scheduled tasks that become ready, tasks to be promoted, latest starts that have passed, and maps."""
 
 from __future__ import annotations
 
@@ -73,4 +73,11 @@ SELECT late.tenant_id, late.task_id, :event.LATE, late.state, late.fence, late.a
     'its latest start passed: it is run first'
 FROM late JOIN slackwater_tasks_listener AS listener ON listener.tenant_id = late.tenant_id
     WHERE listener.events & :event.LATE <> 0
+""")
+# Maps whose turn it is: all they wait for has come, or they ended by themselves.
+MAPS = named("""
+SELECT m.task_id, m.tenant_id FROM slackwater_tasks_mapnode m
+LEFT JOIN slackwater_tasks_livetask l ON l.task_id = m.task_id
+WHERE m.open AND (m.retry_at IS NULL OR m.retry_at <= statement_timestamp())
+    AND (l.task_id IS NULL OR (l.pending = 1 AND l.state = :state.BLOCKED)) ORDER BY m.task_id LIMIT %s
 """)
