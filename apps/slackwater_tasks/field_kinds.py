@@ -311,7 +311,7 @@ class Map(Kind):
         if not given.get("over"):
             raise InvalidInput("must name the task whose result holds the list", field=f"{path}.over")
         if given.get("item") and given.get("item") == given.get("index"):
-            raise InvalidInput("must be another argument than the item", field=f"{path}.index")
+            raise DoesNotFit("must be another argument than the item", field=f"{path}.index")
         return {name: text for name, text in given.items() if text}
 
     @staticmethod

@@ -367,10 +367,10 @@ def _check_map(values: Mapping[str, Any], where: str) -> None:
     """``InvalidInput`` for a map over what is no parent, or into an argument that is given."""
     over = values["map"]["over"]
     if over not in values.get("depends_on", ()):
-        raise InvalidInput(f"{over!r} is not among its depends_on", field=join(where, "map.over"))
+        raise DoesNotFit(f"{over!r} is not among its depends_on", field=join(where, "map.over"))
     for name in ("item", "index"):
         if values["map"].get(name) in values.get("kwargs", {}):
-            raise InvalidInput("kwargs has this argument already", field=join(where, f"map.{name}"))
+            raise DoesNotFit("kwargs has this argument already", field=join(where, f"map.{name}"))
 
 
 def check_times(values: Mapping[str, Any], where: str = "") -> None:

@@ -91,7 +91,7 @@ METADATA = Values(
 )  # fmt: skip
 MAP = Values(
     ({"over": "list"}, {"over": "list", "path": "files.0", "item": "url", "index": "n"}),
-    ([], {}, {"over": ""}, {"over": 1}, {"path": "a"}, {"over": "a", "as": "x"}, {"over": "a", "item": "x", "index": "x"}),
+    ([], {}, {"over": ""}, {"over": 1}, {"path": "a"}, {"over": "a", "as": "x"}, "x"),
     'object: `{"over": "list", "path": "files", "item": "url", "index": "n"}`',
 )  # fmt: skip
 RESOURCES = Values(

@@ -53,6 +53,7 @@ PLANS: dict[str, dict[str, str]] = {
         "LATE": "livetask.late",
         "EXPIRED": "livetask.expires",
         "TELL_LATE": "livetask.pkey",
+        "MAPS": "livetask.pkey",
     },
     "finish": {
         "LISTENED": "",

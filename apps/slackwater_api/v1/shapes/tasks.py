@@ -91,7 +91,10 @@ class MapIn(s.Serializer[Any]):
     over = line(200, help_text="One of `depends_on`; its result is the list, or holds it.")
     path = line(200, 0, required=False, help_text="To the list: keys and places, separated by dots.")
     item = line(
-        200, 0, required=False, help_text="The keyword argument that gets the element; without it, it comes before `args`."
+        200,
+        0,
+        required=False,
+        help_text="The keyword argument that gets the element; without it, it comes before `args`.",
     )
     index = line(200, 0, required=False, help_text="The keyword argument that gets the element's place, from 0.")
 
