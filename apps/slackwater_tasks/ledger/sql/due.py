@@ -77,7 +77,7 @@ FROM late JOIN slackwater_tasks_listener AS listener ON listener.tenant_id = lat
 # Maps whose turn it is: all they wait for has come, or they ended by themselves.
 MAPS = named("""
 SELECT m.task_id, m.tenant_id FROM slackwater_tasks_mapnode m
-LEFT JOIN slackwater_tasks_livetask l ON l.task_id = m.task_id
+LEFT JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[m.task_id])
 WHERE m.open AND (m.retry_at IS NULL OR m.retry_at <= statement_timestamp())
     AND (l.task_id IS NULL OR (l.pending = 1 AND l.state = :state.BLOCKED)) ORDER BY m.task_id LIMIT %s
 """)
