@@ -77,7 +77,7 @@ class Bodies:
             return self.anything(3)
         made: dict[str, Any] = {"handler": HANDLER}
         for name in rng.sample(list(FIELDS), rng.randint(0, 6)):
-            if name not in {"handler", "script", "script_path", "depends_on", "webhook"}:
+            if name not in {"handler", "script", "script_path", "depends_on", "map", "webhook"}:
                 made[name] = self.good(name)
         for name in FIELDS:
             if rng.random() < dose:
