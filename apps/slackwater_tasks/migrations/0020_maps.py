@@ -7,7 +7,7 @@ from django.db import migrations, models
 
 
 class Migration(migrations.Migration):
-    dependencies = [("slackwater_tasks", "0018_running_at"), ("slackwater_tenants", "0009_labels")]
+    dependencies = [("slackwater_tasks", "0019_max_running"), ("slackwater_tenants", "0009_labels")]
     operations = [
         migrations.CreateModel(
             name="MapNode",
