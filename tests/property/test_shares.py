@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from dataclasses import replace
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -273,3 +274,30 @@ def test_what_is_late_starts_before_all_of_its_tenant_that_is_not(
             moment = started[other.index]
             punctual = other.latest_start_us is None or moment < other.latest_start_us
             assert not (punctual and late.latest_start_us < moment < started[late.index])
+
+
+@fewer(30)
+@given(
+    st.integers(2, 5),
+    st.lists(st.integers(1, 6), min_size=30, max_size=40),
+    st.integers(0, 4),
+    st.sampled_from(["equal", "dominant_resource", "fair", "capacity", "nested"]),
+    st.sampled_from(["fifo", "shortest_first", "deadline", "workflow"]),
+)
+def test_a_wide_job_starts_when_what_ran_before_it_has_ended(
+    slots: int, runs: list[int], arrives: int, share_name: str, order_name: str
+) -> None:
+    """Narrow work fills all slots before it, and comes after it for long: what needs all slots at once waits for what ran
+    when it came, though that never ends at one moment. Its priority is higher, so that no order puts it off where it fits."""
+    second = 1_000_000
+    narrow = [(0 if n < slots else 1 + arrives + n // slots, run, 1000, 0) for n, run in enumerate(runs * 2)]
+    jobs = [
+        Job(index, at * second, run * second, priority=priority, vector=(cpu, 0, 0, 0, 0, 0), expected_us=run * second)
+        for index, (at, run, cpu, priority) in enumerate(sorted([*narrow, (arrives, 50, 1000 * slots, 1)]))
+    ]
+    wide = max(jobs, key=lambda job: job.run_us)
+    run = Engine(
+        Trace(name="wide", jobs=jobs), Cell(nodes=1, slots=slots),
+        order=order_policy(order_name), share=share_policy(share_name), conf=replace(OPEN, reserve_after_s=0.0),
+    ).run(time.perf_counter)  # fmt: skip
+    assert run.started_us[wide.index] <= wide.arrived_us + 2 * max(runs) * second
