@@ -9,7 +9,6 @@ and whether it can be changed later. The API's shapes and its OpenAPI document, 
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import re
@@ -19,7 +18,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from scheduler_ext.core import labels
-from scheduler_ext.core.errors import MOST_FAULTS, DoesNotFit, InvalidInput, together
+from scheduler_ext.core.errors import MOST_FAULTS, DoesNotFit, InvalidInput, closest, together
 from scheduler_ext.core.states import Category, RunCondition
 from scheduler_ext.task import celery_json, references
 from scheduler_ext.task.celery_json import CALL, TYPED
@@ -261,7 +260,7 @@ def _unknown(key: str, where: str) -> InvalidInput:
     if meant is None and word in HINTS:
         return InvalidInput(f"there is no such field; {HINTS[word]}", field=path)
     if meant is None:
-        meant = next(iter(difflib.get_close_matches(word, FIELDS, n=1)), None)
+        meant = closest(word, FIELDS)
     if meant is None:
         return InvalidInput("there is no such field", field=path)
     suggestion = [{"op": "move", "from": f"/{shown}", "path": f"/{meant}"}] if not where else None

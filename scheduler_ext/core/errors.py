@@ -89,10 +89,27 @@ class Faults:
             raise together(self.found)
 
 
+def closest(name: str, known: Collection[str]) -> str | None:
+    """The known name that a misspelt one probably means."""
+    return next(iter(difflib.get_close_matches(name[:60].lower(), known, n=1)), None)
+
+
+def no_such_name(what: str, name: str, known: Collection[str], field: str, otherwise: str) -> DoesNotFit:
+    """The fault of a name that stands for nothing; a JSON Patch replaces one that looks misspelt."""
+    meant = closest(name, known)
+    if meant is None:
+        return DoesNotFit(f"{what}; {otherwise}" if otherwise else what, field=field)
+    pointer = "/" + field.replace("[", "/").replace("]", "").replace(".", "/")
+    return DoesNotFit(
+        f"{what}; did you mean {meant!r}?", field=field,
+        suggestion=[{"op": "replace", "path": pointer, "value": meant}],
+    )  # fmt: skip
+
+
 def no_such_field(name: str, known: Collection[str]) -> InvalidInput:
     """The fault of an unknown field; a JSON Patch renames it where it looks misspelt."""
     shown = name[:60].encode("ascii", "backslashreplace").decode()
-    meant = next(iter(difflib.get_close_matches(name[:60].lower(), known, n=1)), None)
+    meant = closest(name, known)
     if meant is None:
         words = f"known are {', '.join(sorted(known))}" if known else "the body is empty, or {}"
         return InvalidInput(f"there is no such field; {words}", field=shown or '""')

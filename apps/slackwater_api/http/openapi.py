@@ -20,14 +20,15 @@ View = TypeVar("View", bound=Callable[..., Any])
 
 
 class PatchStep(s.Serializer[Any]):
-    """A step of a JSON Patch (RFC 6902): the value at ``from`` belongs at ``path``."""
+    """A step of a JSON Patch (RFC 6902): the value at ``from`` belongs at ``path``, or ``value`` does."""
 
-    op = s.ChoiceField(["move"])
+    op = s.ChoiceField(["move", "replace"])
     path = s.CharField()
+    value = s.CharField(required=False)
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
         """``from`` is no name Python allows for a class attribute."""
-        return {**super().get_fields(), "from": s.CharField()}
+        return {**super().get_fields(), "from": s.CharField(required=False)}
 
 
 class Fault(s.Serializer[Any]):

@@ -182,6 +182,7 @@ def problem(error: Exception, request_id: str, elsewhere: Collection[str] | None
     headers = _headers(ours)
     if isinstance(ours, errors.InvalidInput):
         body["errors"] = [_shown(each, elsewhere, array) for each in ours.told()]
+        body |= {name: value for name, value in body["errors"][0].items() if name == "suggestion"}
     if "Retry-After" in headers:
         body["retry_after_s"] = int(headers["Retry-After"])
     extra = {key: value for key, value in ours.extra.items() if key != "retry_after"}
@@ -197,7 +198,9 @@ def _shown(fault: dict[str, Any], elsewhere: Collection[str] | None, array: str)
         return {**fault, "field": path}
     steps = [step.replace("~", "~0").replace("/", "~1") for step in STEP.findall(path)]
     steps = steps[1:] if array and steps[:1] == [array] else steps
-    return {**fault, "field": path, "pointer": "".join(f"/{step}" for step in steps)}
+    pointer = "".join(f"/{step}" for step in steps)
+    mend = [{**step, "path": pointer} if step["op"] == "replace" else step for step in fault.get("suggestion", ())]
+    return {**fault, "field": path, "pointer": pointer, **({"suggestion": mend} if mend else {})}
 
 
 def _path(text: str) -> str:

@@ -171,6 +171,11 @@ def _remember(store: dict[Any, int], key: Any, value: int) -> None:
     transaction.on_commit(lambda: store.__setitem__(key, value))
 
 
+def handler_names(most: int) -> list[str]:
+    """The names of some handlers, for those who ask for one that is none of them."""
+    return list(Handler.objects.values_list("name", flat=True)[:most])
+
+
 def handler_id(name: str) -> int | None:
     """The id of a handler; ``None`` when no worker has exported that name and this process does not declare it."""
     found = _handlers.get(name)

@@ -10,7 +10,15 @@ from typing import Any
 from uuid import UUID
 
 from scheduler_ext.core.dag import Dag
-from scheduler_ext.core.errors import DoesNotFit, InvalidInput, NotGranted, UnknownDependency
+from scheduler_ext.core.errors import (
+    MOST_FAULTS,
+    DoesNotFit,
+    Faults,
+    InvalidInput,
+    NotGranted,
+    UnknownDependency,
+    no_such_name,
+)
 from scheduler_ext.core.labels import Labels, labels_of
 from scheduler_ext.core.precedence import inherit, weigh
 from scheduler_ext.core.states import Category
@@ -32,6 +40,8 @@ Found = tuple[reference_cache.TierInfo, int, int | None, int, int, Arguments | N
 """What admission looks up: tier, line, handler, delay tolerance and cap in milliseconds, the handler's arguments."""
 Outside = tuple[UUID, int, str]
 """A dependency on an existing task: the parent, the child's place in its list, and the path of the field."""
+NAMES_LOOKED_AT = 1_000
+"""The most names of handlers among which one that was misspelt is looked for."""
 UTF8_MOST = 4
 """The most bytes a character takes."""
 
@@ -61,10 +71,20 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
     known_scripts = _known_scripts(tenant, specs)
     check = _Admission(tenant, known_scripts)
     own = [spec.payload for spec in specs] if payloads is None else payloads
-    tasks = [
-        check.accept(spec, payload, path, ids[n], pending=len(parents[n]), has_children=n in has_children)
-        for n, (spec, payload, path) in enumerate(zip(specs, own, paths, strict=True))
-    ]
+    accept = check.accept
+    try:
+        tasks = [
+            accept(spec, payload, path, ids[n], pending=len(parents[n]), has_children=n in has_children)
+            for n, (spec, payload, path) in enumerate(zip(specs, own, paths, strict=True))
+        ]
+    except InvalidInput:
+        faults = Faults()
+        for n, (spec, payload, path) in enumerate(zip(specs, own, paths, strict=True)):
+            faults.of(accept, spec, payload, path, ids[n], pending=0, has_children=False)
+            if len(faults.found) == MOST_FAULTS:
+                break
+        faults.tell()
+        raise
     edges = [(ids[parent], ids[n]) for n, needs in enumerate(parents) for parent in needs]
     if dag is not None and (edges or (workflow and len(tasks) > 1)):
         _order(tenant, dag, tasks, workflow=workflow)
@@ -204,14 +224,16 @@ class _Admission:
 
     def _look_up(self, spec: TaskSpec, path: str) -> Found:
         tenant = self.tenant
-        tier = resolve_tier(tenant, spec.tier, join(path, "tier"))
+        faults = Faults()
+        tier = faults.of(resolve_tier, tenant, spec.tier, join(path, "tier"))
+        handler_id = faults.of(_runnable, tenant, spec, path, self.scripts)
+        faults.tell()
         if spec.resources:
             tier = _with_resources(tenant, tier, spec.resources, join(path, "resources"))
         limits.check_category(tenant.plan, spec.category, field=join(path, "category"))
         longest = tenant.plan.max_cap_s * 1000
         cap_ms = spec.cap_ms if spec.cap_ms is not None else min(tier.default_cap_ms, longest)
         limits.check_cap(tenant.plan, cap_ms, field=join(path, "execution_cap_s"))
-        handler_id = _runnable(tenant, spec, path, self.scripts)
         tolerance_ms = default_tolerance(tenant.plan, spec)
         labels = labels_asked(tenant.plan, spec)
         if tenant.plan.refuse_impossible:
@@ -253,7 +275,7 @@ def resolve_tier(tenant: Tenant, slug: str, field: str) -> reference_cache.TierI
         known = reference_cache.tiers(tenant.pk)
         tier = known.get(slug)
     if tier is None:
-        raise DoesNotFit(f"there is no tier {slug!r}; known are {', '.join(sorted(known))}", field=field)
+        raise no_such_name(f"there is no tier {slug!r}", slug, known, field, f"known are {', '.join(sorted(known))}")
     if tier.shared:
         limits.check_tier(tenant.plan, slug, field=field)
     return tier
@@ -291,7 +313,13 @@ def _runnable(tenant: Tenant, spec: TaskSpec, path: str, scripts: set[str]) -> i
         limits.check_handler(tenant.plan, spec.handler, field=field)
         handler_id = reference_cache.handler_id(spec.handler)
         if handler_id is None:
-            raise DoesNotFit(f"no worker has exported a handler {spec.handler!r}, and none is declared", field=field)
+            names = [
+                name
+                for name in reference_cache.handler_names(NAMES_LOOKED_AT)
+                if is_granted(tenant.plan.handlers, name)
+            ]
+            what = f"no worker has exported a handler {spec.handler!r}, and none is declared"
+            raise no_such_name(what, spec.handler, names, field, "")
         return handler_id
     field = join(path, "script" if spec.script else "script_path")
     if not tenant.plan.scripts:

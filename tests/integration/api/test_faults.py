@@ -31,6 +31,12 @@ def test_all_faults_are_told_at_once(acme: ApiClient) -> None:
     assert acme.post("/workflows", {"tasks": tasks}).body["errors"][0]["pointer"] == "/tasks/1/priority"
     assert "pointer" not in acme.get("/tasks?limit=0").body["errors"][0]
     assert len(acme.post("/tasks", [{"handler": 7}] * 500).body["errors"]) == 100
+    unknown = acme.post(
+        "/tasks", [{"handler": HANDLER[:-1], "tier": "tinny"}, {"handler": "qqqq"}, {"handler": HANDLER}]
+    ).body
+    assert [fault["field"] for fault in unknown["errors"]] == ["tasks[0].tier", "tasks[0].handler", "tasks[1].handler"]
+    mends = [fault.get("suggestion") for fault in unknown["errors"]]
+    assert mends[1] == [{"op": "replace", "path": "/0/handler", "value": HANDLER}]
     assert not Task._plain.exists()
 
 
