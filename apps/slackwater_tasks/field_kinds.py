@@ -21,6 +21,8 @@ from scheduler_ext.core.retry import RetryPolicy
 T = TypeVar("T")
 MAX_SECONDS = 10 * 366 * 86_400
 LAST_YEAR = 9000
+WRITTEN = re.compile("[!-~]*")
+"""How an address is written: ASCII without spaces."""
 
 
 def json_type(value: Any) -> str:
@@ -56,6 +58,13 @@ def clean_name(value: str, path: str) -> None:
     clean_text(value, path)
     if STEERS.search(value):
         raise InvalidInput("must not contain control characters", field=path)
+
+
+def check_written(address: str, path: str) -> None:
+    """Refuse what no address may be written with."""
+    if not WRITTEN.fullmatch(address):
+        fault = "must be ASCII without spaces; write other characters percent-encoded, or as xn--"
+        raise InvalidInput(fault, field=path)
 
 
 _ERA = datetime(2000, 1, 1, tzinfo=UTC)
@@ -105,6 +114,8 @@ class Text(Kind):
 
     longest: int
     empty: bool = True
+    address: bool = False
+    """Whether it is an address of the web."""
 
     def check(self, value: Any, path: str) -> str:
         if value is None and self.empty:
@@ -115,6 +126,8 @@ class Text(Kind):
             raise InvalidInput(f"must be at most {self.longest} characters", field=path)
         if not text and not self.empty:
             raise InvalidInput("must not be empty", field=path)
+        if self.address:
+            check_written(text, path)
         return text
 
     def shown(self, value: str) -> str | None:

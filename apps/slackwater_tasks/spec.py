@@ -158,7 +158,7 @@ class TaskSpec:
         help="A second submission with the same key returns the first answer.",
     )  # fmt: skip
     webhook: str = given(
-        Text(2_000), column="", editable=False, group=NEEDS,
+        Text(2_000, address=True), column="", editable=False, group=NEEDS,
         help="Where this task's own events are sent.",
     )  # fmt: skip
     payload: tuple[str, str] = ("[]", "{}")

@@ -37,6 +37,9 @@ class Values(NamedTuple):
 def _text(kind: Text) -> Values:
     beside = ["x" * (kind.longest + 1), "a\x00b", "a\x1b[2J", "a\nb", "a\u202eb", "\ud800", 1, None, []]
     empty = "" if kind.empty else ", not empty"
+    if kind.address:
+        words = f"address of at most {kind.longest:,} characters"
+        return Values(("", "https://example.org/a?b=%20"), [*beside, "https://a b", "ä"], words)
     return Values(
         ("", "x", "Ünïcödé 🦀"), beside if kind.empty else [*beside, ""],
         f"text of at most {kind.longest:,} characters{empty}",
@@ -90,7 +93,7 @@ METADATA = Values(
     "JSON object of at most 32 texts of at most 500 characters",
 )  # fmt: skip
 MAP = Values(
-    ({"over": "list"}, {"over": "list", "path": "files.0", "item": "url", "index": "n"}),
+    ({"over": "list", "item": None}, {"over": "list", "path": "files.0", "item": "url", "index": "n"}),
     ([], {}, {"over": ""}, {"over": 1}, {"path": "a"}, {"over": "a", "as": "x"}, "x"),
     'object: `{"over": "list", "path": "files", "item": "url", "index": "n"}`',
 )  # fmt: skip

@@ -44,7 +44,7 @@ LINKS: Final = {
     "store_script": ("get_script", "sha256", "sha256"),
 }
 """Of what was made: the operation that reads it, its parameter, and the answer's field."""
-NEED_A_BODY: Final = {"submit_tasks"}
+NEED_A_BODY: Final = {"submit_tasks", "put_task"}
 """Beside every PATCH, and what has a required field."""
 
 

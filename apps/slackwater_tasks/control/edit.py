@@ -12,7 +12,7 @@ from uuid import UUID
 from django.db import connection, transaction
 
 from scheduler_ext.conf import PROMOTE_LEAD_MS
-from scheduler_ext.core.errors import Conflict, InvalidInput
+from scheduler_ext.core.errors import Conflict, DoesNotFit, InvalidInput
 from scheduler_ext.core.precedence import Weight
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import UNCLAIMED, Category, TaskState
@@ -97,10 +97,24 @@ def merged(old: TaskSpec, changes: Any, known: Collection[str]) -> dict[str, Any
     for name in changes:
         if name in FIELDS and name not in known:
             raise InvalidInput("cannot be changed here", field=name)
-    objects = {
-        name: getattr(old, FIELDS[name].attribute) for name in ("kwargs", "metadata", "retry") if name in changes
-    }
-    return parse_fields({**changes, **{name: _patched(was, changes[name]) for name, was in objects.items()}})
+    patches = {name: changes[name] for name in IN_PLACE_OF_NULL if isinstance(changes.get(name), Mapping)}
+    values = parse_fields({**changes, **{name: _without_nulls(name, patch) for name, patch in patches.items()}})
+    for name, patch in patches.items():
+        kind, attribute = FIELDS[name].kind, FIELDS[name].attribute
+        try:
+            values[attribute] = kind.check(_patched(getattr(old, attribute), patch), name)
+        except InvalidInput as fault:  # each is well formed: what both make together is not
+            raise DoesNotFit(fault.message, field=fault.field) from None
+    return values
+
+
+IN_PLACE_OF_NULL: Final = {"kwargs": None, "metadata": "", "retry": 1}
+"""The fields that are merged, and a value that each of their members may have."""
+
+
+def _without_nulls(name: str, patch: Mapping[str, Any]) -> dict[str, Any]:
+    """A patch as the whole value of its field, to check it by: with something in place of each null."""
+    return {each: IN_PLACE_OF_NULL[name] if value is None else value for each, value in patch.items()}
 
 
 def _patched(was: Any, patch: Any) -> Any:

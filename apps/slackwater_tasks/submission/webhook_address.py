@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 
 from scheduler_ext.core.errors import DoesNotFit, InvalidInput
 from slackwater_conf import conf
+from slackwater_tasks.field_kinds import check_written
 from slackwater_tasks.ledger.copy_format import insert
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import Listener
@@ -17,8 +17,6 @@ from slackwater_tasks.spec import TaskSpec, join
 from slackwater_tasks.submission.public_address import is_public
 
 MAX_URL: Final = 2_000
-WRITTEN: Final = re.compile("[!-~]*")
-"""ASCII without spaces."""
 PORTS: Final = {"http": 80, "https": 443}
 ANY_PORT: Final = 0
 
@@ -52,10 +50,7 @@ def parse_url(text: Any, *, private: bool, ports: Collection[int] = (ANY_PORT,),
 
     if not isinstance(text, str) or not text or len(text) > MAX_URL:
         raise InvalidInput(f"must be an address of at most {MAX_URL} characters", field=field)
-    if not WRITTEN.fullmatch(text):
-        raise InvalidInput(
-            "must be ASCII without spaces; write other characters percent-encoded, or as xn--", field=field
-        )
+    check_written(text, field)
     try:
         parts = urlsplit(text)
         port = parts.port

@@ -94,9 +94,9 @@ class MapIn(TypedDict, total=False):
     """Over what a task is mapped: one is made for each element of a list."""
 
     over: str
-    path: str
-    item: str
-    index: str
+    path: str | None
+    item: str | None
+    index: str | None
 
 
 class TaskIn(PatchedTaskChange, total=False):

@@ -108,9 +108,9 @@ class MapIn(TypedDict):
     """Over what a task is mapped: one is made for each element of a list."""
 
     over: str
-    path: str
-    item: str
-    index: str
+    path: str | None
+    item: str | None
+    index: str | None
 
 
 class CheckpointOut(TypedDict):

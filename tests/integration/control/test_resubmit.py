@@ -38,7 +38,8 @@ def test_a_dead_letter_is_submitted_anew_with_other_arguments(acme: ApiClient) -
     worker.run(UUID(parent), result="3")
     worker.run(UUID(old), outcome=Outcome.FAILED, error="ValueError: no")
     assert DeadLetter._plain.filter(task_id=old).exists()
-    patch = {"kwargs": {"n": None, "deep": {"x": 2}}, "metadata": {"order": "8"}, "tier": "regular", "start_in_s": 5}
+    patch = {"kwargs": {"n": None, "deep": {"x": 2}}, "metadata": {"order": "8", "by": None}}
+    patch |= {"tier": "regular", "start_in_s": 5, "retry": {"base_s": None, "factor": 3}}
     made = acme.post(f"/tasks/{old}/resubmit", patch, Idempotency_Key="anew")
     assert (made.status, made.headers["Location"]) == (201, f"/api/v1/tasks/{made.body['id']}")
     again = acme.post(f"/tasks/{old}/resubmit", patch, Idempotency_Key="anew")
@@ -47,7 +48,8 @@ def test_a_dead_letter_is_submitted_anew_with_other_arguments(acme: ApiClient) -
     assert new["kwargs"] == {"to": "a", "deep": {"x": 2, "y": {"$from": 2}}, "up": {"$from": "first"}}
     assert (new["copied_from"], new["depends_on"], new["tier"]) == (old, [parent], "regular")
     assert new["workflow_id"] is None
-    assert (new["metadata"], new["tags"], new["priority"]) == ({"order": "8", "by": "me"}, ["eu"], 5)
+    assert (new["metadata"], new["tags"], new["priority"]) == ({"order": "8"}, ["eu"], 5)
+    assert new["retry"] == {"factor": 3}
     assert (new["execution_cap_s"], new["total_attempts"], new["expires_at"]) == (40, 1, None)
     assert new["state"] == "scheduled"
     last = acme.get(f"/tasks/{old}/history").body["items"][-1]
@@ -55,8 +57,11 @@ def test_a_dead_letter_is_submitted_anew_with_other_arguments(acme: ApiClient) -
     for wrong, field in (
         ({"handler": "demo.add"}, "handler"), ({"tier": "huge"}, "tier"), ({"nonsense": 1}, "nonsense"),
         ({"depends_on": []}, "kwargs.up"), ({"kwargs": [1]}, "kwargs"),
+        ({"metadata": {"": None}}, "metadata"), ({"retry": {"base": None}}, "retry.base"),
     ):  # fmt: skip
         assert acme.post(f"/tasks/{old}/resubmit", wrong).body["field"] == field
+    many = acme.post(f"/tasks/{old}/resubmit", {"metadata": {f"n{n}": "" for n in range(31)}})
+    assert (many.status, many.code) == (422, "does_not_fit"), "of the document, but with what it has there are too many"
     assert client_of("other").post(f"/tasks/{old}/resubmit", {}).status == 404
 
 

@@ -9,7 +9,8 @@ from rest_framework import serializers as s
 from slackwater_api.v1.shapes.common import CATEGORIES, line
 from slackwater_monitoring.models import Delivery, Subscription
 from slackwater_monitoring.notify.subscriptions import ALL_EVENTS, MAX_FILTERS, WILDCARDS
-from slackwater_tasks.submission.webhook_address import MAX_URL, WRITTEN
+from slackwater_tasks.field_kinds import WRITTEN
+from slackwater_tasks.submission.webhook_address import MAX_URL
 
 EVENT_NAMES = [*WILDCARDS, *ALL_EVENTS]
 CHANNELS: list[str] = Subscription.Channel.values

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Collection
+from typing import Any, ClassVar
 
 from drf_spectacular.extensions import OpenApiSerializerExtension
 from drf_spectacular.utils import extend_schema_field, inline_serializer
@@ -28,6 +28,7 @@ from slackwater_tasks.control.edit import RUNS_AT_ONCE
 from slackwater_tasks.control.resubmit import CHANGEABLE
 from slackwater_tasks.field_kinds import (
     LISTED,
+    WRITTEN,
     Array,
     Choice,
     Field,
@@ -52,10 +53,19 @@ from slackwater_tasks.spec import FIELDS
 class RetryIn(s.Serializer[Any]):
     """Back-off between attempts; a value that is not given is the platform's."""
 
+    null: ClassVar[bool] = False
+
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
         return {
-            name: s.FloatField(min_value=low, max_value=high, required=False) for name, (low, high) in LIMITS.items()
+            name: s.FloatField(min_value=low, max_value=high, required=False, allow_null=self.null)
+            for name, (low, high) in LIMITS.items()
         }
+
+
+class RetryPatch(RetryIn):
+    """What of a back-off is to differ; null: the platform's value."""
+
+    null = True
 
 
 class ResourcesIn(s.Serializer[Any]):
@@ -68,16 +78,23 @@ class ResourcesIn(s.Serializer[Any]):
         }
 
 
-@extend_schema_field(
-    {
+def _metadata(kind: Any) -> dict[str, Any]:
+    return {
         "type": "object",
         "maxProperties": Metadata.MOST,
         "propertyNames": {"minLength": 1, "maxLength": Metadata.NAME.longest, "pattern": f"^{PLAIN}$"},
-        "additionalProperties": {"type": "string", "maxLength": Metadata.VALUE.longest, "pattern": f"^{PLAIN}$"},
+        "additionalProperties": {"type": kind, "maxLength": Metadata.VALUE.longest, "pattern": f"^{PLAIN}$"},
     }
-)
+
+
+@extend_schema_field(_metadata("string"))
 class MetadataIn(s.JSONField):
     """A small object of texts."""
+
+
+@extend_schema_field(_metadata(["string", "null"]))
+class MetadataPatch(s.JSONField):
+    """What of such an object is to differ; null takes a name out of it."""
 
 
 def _texts(kind: Texts, **more: Any) -> s.ListField:
@@ -89,18 +106,26 @@ class MapIn(s.Serializer[Any]):
     """Over what a task is mapped: one is made for each element of a list."""
 
     over = line(200, help_text="One of `depends_on`; its result is the list, or holds it.")
-    path = line(200, 0, required=False, help_text="To the list: keys and places, separated by dots.")
+    path = line(200, 0, required=False, allow_null=True, help_text="To the list: keys and places, separated by dots.")
     item = line(
         200,
         0,
         required=False,
+        allow_null=True,
         help_text="The keyword argument that gets the element; without it, it comes before `args`.",
     )
-    index = line(200, 0, required=False, help_text="The keyword argument that gets the element's place, from 0.")
+    index = line(
+        200, 0, required=False, allow_null=True, help_text="The keyword argument that gets the element's place, from 0."
+    )
 
 
 _ACCEPTED: dict[type[Kind], Callable[..., s.Field[Any, Any, Any, Any]]] = {
-    Text: lambda kind, **more: line(kind.longest, 0 if kind.empty else 1, **{"allow_null": kind.empty, **more}),
+    Text: lambda kind, **more: line(
+        kind.longest,
+        0 if kind.empty else 1,
+        WRITTEN.pattern if kind.address else PLAIN,
+        **{"allow_null": kind.empty, **more},
+    ),
     Sha256: lambda kind, **more: s.RegexField(f"^({kind.PATTERN.pattern})?$", **{"allow_null": True, **more}),
     Whole: lambda kind, **more: s.IntegerField(min_value=kind.low, max_value=kind.high, **more),
     Flag: lambda _kind, **more: s.BooleanField(**more),
@@ -185,15 +210,19 @@ class TaskChange(s.Serializer[Any]):
 class TaskAnew(s.Serializer[Any]):
     """What of an ended task is to differ: a merge patch, in which null stands for the default."""
 
+    names: ClassVar[Collection[str]] = CHANGEABLE
+
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
-        return {name: accepted(FIELDS[name]) for name in FIELDS if name in CHANGEABLE}
+        found = {name: accepted(field) for name, field in FIELDS.items() if name in self.names}
+        retry, metadata = (FIELDS[name].help for name in ("retry", "metadata"))
+        found["retry"] = RetryPatch(required=False, allow_null=True, help_text=retry)
+        return {**found, "metadata": MetadataPatch(required=False, help_text=metadata)}
 
 
-class TaskRerun(s.Serializer[Any]):
+class TaskRerun(TaskAnew):
     """What of a task of a workflow is to differ when it runs again."""
 
-    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
-        return {name: accepted(FIELDS[name]) for name in FIELDS if name in RUNS_AT_ONCE}
+    names = RUNS_AT_ONCE
 
 
 class WorkflowIn(s.Serializer[Any]):
