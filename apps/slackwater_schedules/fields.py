@@ -18,22 +18,22 @@ from slackwater_tasks.submission.service import WORKFLOW_FIELDS
 
 RULE_FIELDS: Final = frozenset({"kind", "rule", "time_zone", "start_at", "end_at"})
 OBJECT: Final = Object()
-NOT_IN_TEMPLATE: Final = {
+NOT_SCHEDULED: Final = {
     "depends_on": "a scheduled task depends on nothing; overlap orders it with the one before",
     "condition": "a scheduled task depends on nothing",
+    "map": "a scheduled task depends on nothing; a scheduled workflow may have it",
     "start_at": "the schedule says when it starts",
     "start_in_s": "the schedule says when it starts",
     "expires_at": "it belongs to one firing; expires_in_s counts from each",
     "idempotency_key": "each firing is made once already",
 }
+"""The fields of a task that a scheduled one has not, and why."""
+OF_GRAPH: Final = frozenset({"depends_on", "condition", "map"})
+"""Those of them that a task of a scheduled workflow has."""
 
 
 def _fail(field: str, message: str) -> NoReturn:
     raise InvalidInput(message, field=field)
-
-
-def _misfit(field: str, message: str) -> NoReturn:
-    raise DoesNotFit(message, field=field)
 
 
 def _name(value: Any, field: str) -> str:
@@ -53,9 +53,9 @@ def _choice(known: Sequence[str]) -> Callable[[Any, str], str]:
 
 
 def _template(value: Any, field: str) -> dict[str, Any]:
-    for name, reason in NOT_IN_TEMPLATE.items():
+    for name, reason in NOT_SCHEDULED.items():
         if name in OBJECT.check(value, field):
-            _misfit(f"{field}.{name}", reason)
+            _fail(f"{field}.{name}", reason)
     return dict(value)
 
 
@@ -66,7 +66,7 @@ def _use_of_template(value: dict[str, Any], field: str) -> dict[str, Any]:
     known = ("template", *templates.USE)
     for name in value:
         if name not in known:
-            _misfit(f"{field}.{name[:60]}", f"there is no such field; known are {', '.join(known)}")
+            _fail(f"{field}.{name[:60]}", f"there is no such field; known are {', '.join(known)}")
     templates.NAME.check(value["template"], f"{field}.template")
     return dict(value)
 
@@ -76,19 +76,20 @@ def _workflow_template(value: Any, field: str) -> dict[str, Any]:
         return _use_of_template(value, field)
     for name in OBJECT.check(value, field):
         if name not in IN_WORKFLOW:
-            _misfit(f"{field}.{name[:60]}", f"there is no such field; known are {', '.join(IN_WORKFLOW)}")
+            _fail(f"{field}.{name[:60]}", f"there is no such field; known are {', '.join(IN_WORKFLOW)}")
     tasks = value.get("tasks")
     if not isinstance(tasks, list) or not tasks:
-        _misfit(f"{field}.tasks", "must be an array with at least one task")
+        _fail(f"{field}.tasks", "must be an array with at least one task")
     names = {task.get("name") for task in tasks if isinstance(task, dict) and isinstance(task.get("name"), str)}
     for n, task in enumerate(tasks):
         where = f"{field}.tasks[{n}]"
-        for name in NOT_IN_TEMPLATE.keys() & OBJECT.check(task, where).keys() - {"depends_on", "condition"}:
-            _misfit(f"{where}.{name}", NOT_IN_TEMPLATE[name])
+        for name in NOT_SCHEDULED.keys() & OBJECT.check(task, where).keys() - OF_GRAPH:
+            _fail(f"{where}.{name}", NOT_SCHEDULED[name])
         needs = task.get("depends_on", [])
         for place, needed in enumerate(needs if isinstance(needs, list) else []):
-            if not isinstance(needed, str) or needed not in names:
-                _misfit(f"{where}.depends_on[{place}]", "must be the name of a task of the template")
+            if isinstance(needed, str) and needed and needed not in names:
+                fault = "must be the name of a task of the template"
+                raise DoesNotFit(fault, field=f"{where}.depends_on[{place}]")
     return dict(value)
 
 

@@ -13,7 +13,7 @@ from uuid import UUID
 
 from django.db import IntegrityError, transaction
 
-from scheduler_ext.core.errors import Conflict, DoesNotFit, InvalidInput, NotFound, NotGranted, misfit
+from scheduler_ext.core.errors import Conflict, DoesNotFit, InvalidInput, NotFound, NotGranted, misfit, placed
 from slackwater_schedules import firing
 from slackwater_schedules.fields import RULE_FIELDS, parse_schedule
 from slackwater_schedules.firing import due_time, rule_of
@@ -98,7 +98,8 @@ def _check_task(tenant: Tenant, schedule: Schedule) -> None:
     except NotFound as error:
         raise DoesNotFit(error.message, field="workflow.template") from None
     except InvalidInput as error:
-        raise misfit(error, where) from None
+        of_template = "template" in (schedule.workflow or {})
+        raise (misfit if of_template else placed)(error, where) from None
     except NotGranted as error:
         error.field = f"{where}.{error.field}" if error.field else where
         raise

@@ -241,17 +241,24 @@ def whole(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
+def placed(error: InvalidInput, where: str) -> InvalidInput:
+    """The error, its faults at their places in ``where``."""
+    faults = [{**fault, "field": _inside(where, fault.get("field"))} for fault in error.extra.get("errors", ())]
+    error.extra |= {"errors": faults} if faults else {}
+    error.field = _inside(where, error.field)
+    return error
+
+
+def _inside(where: str, field: str | None) -> str:
+    return f"{where}.{field}" if field else where
+
+
 def misfit(error: InvalidInput, where: str) -> InvalidInput:
-    """The fault of a part that no schema tells of, at its place in ``where``; one with a code of its own keeps that."""
-    field = f"{where}.{error.field}" if error.field else where
-    if error.code != InvalidInput.code:
-        error.field = field
-        return error
-    faults = [
-        {**fault, "code": DoesNotFit.code if fault["code"] == error.code else fault["code"]}
-        for fault in error.extra.get("errors", ())
-    ]
-    return DoesNotFit(error.message, field=field, **({"errors": faults} if faults else {}))
+    """The faults of a part that no schema tells of, at their places in ``where``; those with own codes keep them."""
+    found = placed(error, where)
+    for fault in found.extra.get("errors", ()):
+        fault["code"] = DoesNotFit.code if fault["code"] == InvalidInput.code else fault["code"]
+    return found if found.code != InvalidInput.code else DoesNotFit(found.message, field=found.field, **found.extra)
 
 
 def first_line(error: BaseException) -> str:

@@ -79,7 +79,16 @@ def test_a_new_field_touches_the_declaration_and_a_column_and_is_everywhere(tmp_
     assert found == {
         "parsed": 2,
         "refused": "colour: colour: must be one of red, dark_blue",
-        "schemas": ["PatchedTaskChange", "TaskAmong", "TaskAnew", "TaskDetail", "TaskIn", "TaskRerun"],
+        "schemas": [
+            "PatchedTaskChange",
+            "ScheduledTask",
+            "ScheduledTaskAmong",
+            "TaskAmong",
+            "TaskAnew",
+            "TaskDetail",
+            "TaskIn",
+            "TaskRerun",
+        ],
         "form": {"True": True, "False": True},
         "choices": [["red", "red"], ["dark_blue", "dark blue"]],
         "flag": 2,

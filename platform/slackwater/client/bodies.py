@@ -114,6 +114,66 @@ class TaskIn(PatchedTaskChange, total=False):
     webhook: str | None
 
 
+class ScheduledTask(TypedDict, total=False):
+    """The task that is submitted each time."""
+
+    name: str | None
+    handler: str | None
+    script: str | None
+    script_path: str | None
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    tier: str
+    resources: ResourcesIn
+    category: Category
+    expires_in_s: float | None
+    require_labels: Sequence[str]
+    prefer_labels: Sequence[str]
+    priority: int
+    delay_tolerance_s: float | None
+    on_late: OnLate
+    execution_cap_s: float | None
+    total_attempts: int
+    retry: RetryIn | None
+    mutex_key: str | None
+    mutex_limit: int
+    mutex_scope: MutexScopeEnum
+    rate_key: str | None
+    checkpoints: bool
+    tags: Sequence[str]
+    metadata: dict[str, str]
+    webhook: str | None
+
+
+class ScheduledTaskAmong(ScheduledTask, total=False):
+    """A task of the workflow that is submitted each time."""
+
+    depends_on: Sequence[str]
+    map: MapIn | None
+    condition: RunCondition
+
+
+class ScheduledWorkflow(TypedDict, total=False):
+    """The workflow that is submitted each time."""
+
+    name: str | None
+    tags: Sequence[str]
+    metadata: dict[str, Any] | None
+    max_running: int | None
+    tasks: Sequence[ScheduledTaskAmong]
+
+
+class ScheduledTemplate(TypedDict, total=False):
+    """The template of a workflow that is submitted each time, and its use."""
+
+    version: int | None
+    parameters: dict[str, Any] | None
+    name: str | None
+    tags: Sequence[str] | None
+    metadata: dict[str, Any] | None
+    template: str
+
+
 class PatchedScheduleChange(TypedDict, total=False):
     """The fields of a schedule that can be changed."""
 
@@ -130,8 +190,8 @@ class PatchedScheduleChange(TypedDict, total=False):
     missed_limit: int
     missed_window_s: int
     overlap: OverlapEnum
-    task: dict[str, Any]
-    workflow: dict[str, Any]
+    task: ScheduledTask
+    workflow: ScheduledWorkflow | ScheduledTemplate
     version: int | None
 
 
@@ -151,8 +211,8 @@ class ScheduleIn(TypedDict, total=False):
     missed_limit: int
     missed_window_s: int
     overlap: OverlapEnum
-    task: dict[str, Any]
-    workflow: dict[str, Any]
+    task: ScheduledTask
+    workflow: ScheduledWorkflow | ScheduledTemplate
 
 
 class PreviewIn(TypedDict, total=False):

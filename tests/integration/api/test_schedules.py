@@ -50,6 +50,7 @@ def test_a_schedule_is_made_and_shows_its_next_firings(acme: ApiClient) -> None:
         ({"kind": "hourly"}, "kind"),
         ({"rule": {"times": ["25:00"]}}, "rule.times[0]"),
         ({"task": {}}, "task.handler"),
+        ({"task": {"handler": HANDLER, "map": {"over": "a"}}}, "task.map"),
         ({"time_zone": "Mars"}, "time_zone"),
         ({"colour": 1}, "colour"),
         ({"name": ""}, "name"),
@@ -62,10 +63,24 @@ def test_a_schedule_is_made_and_shows_its_next_firings(acme: ApiClient) -> None:
 )
 def test_a_wrong_schedule_names_its_field(acme: ApiClient, change: dict[str, Any], field: str) -> None:
     answer = acme.post("/schedules", {**DAILY, **change})
-    told = field in {"rule.times[0]", "task.handler", "task.tier", "time_zone"}  # what no schema can say
+    told = field in {"rule.times[0]", "time_zone"}  # what no schema can say
     assert (answer.status, answer.body["field"]) == (422, field)
     assert answer.code == ("does_not_fit" if told else "invalid_input")
     assert Schedule._plain.count() == 0
+
+
+def test_the_faults_of_a_scheduled_workflow_have_their_codes_and_places(acme: ApiClient) -> None:
+    schedule = {"name": "report", "kind": "daily"}
+    unfit = {"tasks": [{"name": "a", "handler": "no.such"}, {"name": "b", "handler": HANDLER, "tier": "huge"}]}
+    for workflow, code, fields in (
+        (unfit, "does_not_fit", ["workflow.tasks[0].handler", "workflow.tasks[1].tier"]),
+        ({"tasks": [{"handler": HANDLER, "start_in_s": 1}]}, "invalid_input", ["workflow.tasks[0].start_in_s"]),
+        ({"tasks": [{"handler": HANDLER}], "colour": 1}, "invalid_input", ["workflow.colour"]),
+        ({"template": "none"}, "does_not_fit", ["workflow.template"]),
+    ):
+        answer = acme.post("/schedules", {**schedule, "workflow": workflow})
+        assert (answer.status, answer.code) == (422, code)
+        assert [(fault["code"], fault["field"]) for fault in answer.body["errors"]] == [(code, each) for each in fields]
 
 
 def test_names_are_unique_and_lists_are_paged_by_them(acme: ApiClient) -> None:

@@ -4,16 +4,60 @@ from __future__ import annotations
 
 from typing import Any
 
+from drf_spectacular.extensions import OpenApiSerializerExtension
 from rest_framework import serializers as s
 
 from scheduler_ext.core.plain_text import STEERING
 from slackwater_api.v1.shapes.common import FIRE_OUTCOMES, KINDS_OF_SCHEDULE, Anything, Ruled, line
+from slackwater_api.v1.shapes.tasks import TaskIn, WorkflowIn
+from slackwater_api.v1.shapes.templates import TemplateUse
+from slackwater_schedules.fields import NOT_SCHEDULED, OF_GRAPH
 from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
 from slackwater_schedules.occurrences import Missed
 from slackwater_schedules.rules import MAX_INTERVAL_S
 
 NAME = rf"[^{STEERING}\s]([^{STEERING}]*[^{STEERING}\s])?"
 """Without blanks around it."""
+
+
+class ScheduledTask(TaskIn):
+    """The task that is submitted each time."""
+
+    left_out = NOT_SCHEDULED
+
+
+class ScheduledTaskAmong(TaskIn):
+    """A task of the workflow that is submitted each time."""
+
+    left_out = NOT_SCHEDULED.keys() - OF_GRAPH
+
+
+class ScheduledWorkflow(s.Serializer[Any]):
+    """The workflow that is submitted each time."""
+
+    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
+        found = {name: field for name, field in WorkflowIn().get_fields().items() if name != "idempotency_key"}
+        return {**found, "tasks": s.ListField(child=ScheduledTaskAmong(), min_length=1)}
+
+
+class ScheduledTemplate(TemplateUse):
+    """The template of a workflow that is submitted each time, and its use."""
+
+    template = line(100, help_text="Its name.")
+
+
+class ScheduledWork(s.Serializer[Any]):
+    """A workflow, or the use of a template."""
+
+
+class ScheduledWorkSchema(OpenApiSerializerExtension):
+    """One of two shapes."""
+
+    target_class = ScheduledWork
+
+    def map_serializer(self, auto_schema: Any, direction: Any) -> dict[str, Any]:
+        shapes = (ScheduledWorkflow, ScheduledTemplate)
+        return {"oneOf": [auto_schema.resolve_serializer(shape, direction).ref for shape in shapes]}
 
 
 class ScheduleFields(Ruled):
@@ -32,11 +76,9 @@ class ScheduleFields(Ruled):
     missed_limit = s.IntegerField(min_value=1, max_value=MAX_MISSED_LIMIT, required=False)
     missed_window_s = s.IntegerField(min_value=0, max_value=MAX_INTERVAL_S, required=False)
     overlap = s.ChoiceField(Schedule.Overlap.values, required=False)
-    task = s.DictField(child=Anything(), required=False, help_text="What is submitted: the fields of a task …")
-    workflow = s.DictField(
-        child=Anything(),
-        required=False,
-        help_text="… or of a workflow: name, tags, metadata, tasks; or template, version, parameters.",
+    task = ScheduledTask(required=False, help_text="What is submitted: the fields of a task …")
+    workflow = ScheduledWork(
+        required=False, help_text="… or of a workflow: name, tags, metadata, tasks; or template, version, parameters."
     )
 
 

@@ -174,16 +174,16 @@ class TaskIn(Ruled):
     """A task to run: exactly one of ``handler``, ``script`` and ``script_path``."""
 
     rules = exactly_one("handler", "script", "script_path")
+    left_out: ClassVar[Collection[str]] = ()
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
-        return {name: accepted(field) for name, field in FIELDS.items()}
+        return {name: accepted(field) for name, field in FIELDS.items() if name not in self.left_out}
 
 
 class TaskAmong(TaskIn):
     """A task without an idempotency key of its own: one of several, or one whose id tells a repeat."""
 
-    def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
-        return {name: field for name, field in super().get_fields().items() if name != "idempotency_key"}
+    left_out = ("idempotency_key",)
 
 
 class TaskOrTasks(s.Serializer[Any]):
