@@ -222,12 +222,21 @@ class _Admission:
             known = self._known[key] = self._look_up(spec, path)
         return known
 
+    def _named(self, spec: TaskSpec, path: str) -> tuple[reference_cache.TierInfo, int | None]:
+        """The tier and the handler of those names; unknown ones are told together."""
+        tier, handler = (self.tenant, spec.tier, join(path, "tier")), (self.tenant, spec, path, self.scripts)
+        try:
+            return resolve_tier(*tier), _runnable(*handler)
+        except InvalidInput:
+            faults = Faults()
+            faults.of(resolve_tier, *tier)
+            faults.of(_runnable, *handler)
+            faults.tell()
+            raise
+
     def _look_up(self, spec: TaskSpec, path: str) -> Found:
         tenant = self.tenant
-        faults = Faults()
-        tier = faults.of(resolve_tier, tenant, spec.tier, join(path, "tier"))
-        handler_id = faults.of(_runnable, tenant, spec, path, self.scripts)
-        faults.tell()
+        tier, handler_id = self._named(spec, path)
         if spec.resources:
             tier = _with_resources(tenant, tier, spec.resources, join(path, "resources"))
         limits.check_category(tenant.plan, spec.category, field=join(path, "category"))
