@@ -32,11 +32,12 @@ WEEKDAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 SHORT_MONTHS: Final = ("last_day", "skip")
 MAX_INTERVAL_S: Final = 10 * 366 * 86_400
 MAX_TIMES: Final = 1440
+MAX_DAYS: Final = 32
+MAX_DATES: Final = 366
 WIDEST_OFFSET: Final = timedelta(hours=16)
 """PostgreSQL knows no zone that is as far from UTC."""
-_TIME: Final = re.compile(r"^([01]\d|2[0-3]):([0-5]\d)(?::([0-5]\d))?$")
-_MONTH_DAY: Final = re.compile(r"^(\d\d)-(\d\d)$")
-_LONGEST: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+TIME: Final = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])(?::([0-5][0-9]))?")
+MONTH_DAY: Final = re.compile("(0[1-9]|1[0-2])-(0[1-9]|[12][0-9])|(0[13-9]|1[0-2])-30|(0[13578]|1[02])-31")
 
 
 def check_zone(name: Any) -> str:
@@ -116,7 +117,7 @@ def _nothing(_value: Any, _field: str) -> dict[str, Any]:
 def _read_times(value: Any, field: str) -> dict[str, Any]:
     found = set()
     for index, text in enumerate(_items(["00:00"] if value is None else value, field, MAX_TIMES)):
-        match = _TIME.match(text) if isinstance(text, str) else None
+        match = TIME.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             _fail(f"{field}[{index}]", f"{text!r} is not a time of day like 07:30")
         found.add(time(int(match[1]), int(match[2]), int(match[3] or 0)))
@@ -124,7 +125,7 @@ def _read_times(value: Any, field: str) -> dict[str, Any]:
 
 
 def _read_weekdays(value: Any, field: str) -> dict[str, Any]:
-    days = _items(value, field, 7)
+    days = _items(value, field, len(WEEKDAYS))
     for index, day in enumerate(days):
         if day not in WEEKDAYS:
             _fail(f"{field}[{index}]", f"{day!r} is not one of {', '.join(WEEKDAYS)}")
@@ -133,7 +134,7 @@ def _read_weekdays(value: Any, field: str) -> dict[str, Any]:
 
 def _read_days(value: Any, field: str) -> dict[str, Any]:
     found = set()
-    for index, day in enumerate(map(whole, _items(value, field, 32))):
+    for index, day in enumerate(map(whole, _items(value, field, MAX_DAYS))):
         if day != "last" and not (isinstance(day, int) and not isinstance(day, bool) and 1 <= day <= 31):
             _fail(f"{field}[{index}]", f"{day!r} is not a day from 1 to 31, nor last")
         found.add(LAST_DAY if day == "last" else day)
@@ -142,12 +143,10 @@ def _read_days(value: Any, field: str) -> dict[str, Any]:
 
 def _read_dates(value: Any, field: str) -> dict[str, Any]:
     found = set()
-    for index, text in enumerate(_items(value, field, 366)):
-        match = _MONTH_DAY.match(text) if isinstance(text, str) else None
-        month, day = (int(match[1]), int(match[2])) if match else (0, 0)
-        if not 1 <= month <= 12 or not 1 <= day <= _LONGEST[month - 1]:
+    for index, text in enumerate(_items(value, field, MAX_DATES)):
+        if not isinstance(text, str) or not MONTH_DAY.fullmatch(text):
             _fail(f"{field}[{index}]", f"{text!r} is not a month and day like 12-24")
-        found.add((month, day))
+        found.add((int(text[:2]), int(text[3:])))
     return {"dates": tuple(sorted(found))}
 
 

@@ -14,7 +14,7 @@ from django.utils.dateparse import parse_datetime
 
 from scheduler_ext.core.errors import DoesNotFit, InvalidInput, whole
 from scheduler_ext.core.labels import fault_in
-from scheduler_ext.core.plain_text import STEERS
+from scheduler_ext.core.plain_text import PLAIN, STEERS
 from scheduler_ext.core.resources import DIMENSIONS
 from scheduler_ext.core.retry import RetryPolicy
 
@@ -116,6 +116,11 @@ class Text(Kind):
     empty: bool = True
     address: bool = False
     """Whether it is an address of the web."""
+
+    @property
+    def pattern(self) -> str:
+        """What its characters are."""
+        return WRITTEN.pattern if self.address else PLAIN
 
     def check(self, value: Any, path: str) -> str:
         if value is None and self.empty:

@@ -27,6 +27,13 @@ def refused_only_for_its_meaning(ctx: Any, response: Any, case: Any) -> None:
 
 
 @schemathesis.hook
+def map_query(context: Any, query: Any) -> Any:
+    """Let nothing be waited for longer than it takes to see that it is waited for."""
+    wait = (query or {}).get("wait")
+    return {**query, "wait": wait / 60} if isinstance(wait, (int, float)) and 1 < wait <= 60 else query
+
+
+@schemathesis.hook
 def filter_case(context: Any, case: Any) -> bool:
     """Whether a case is tried: none that is wrong only by a header nobody knows, which HTTP has passed over."""
     data = case.meta.phase.data if case.meta is not None else None

@@ -96,6 +96,8 @@ class Served:
             "--no-color",
             "--checks",
             "all",
+            "--request-timeout",
+            "75",  # the longest wait takes 60
         ]
         command += ["-H", f"Authorization: Bearer {text}", *options]
         done = subprocess.run(command, cwd=self.folder, env=HOOKED, capture_output=True, text=True, check=False)

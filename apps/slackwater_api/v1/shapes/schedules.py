@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from drf_spectacular.extensions import OpenApiSerializerExtension
@@ -14,10 +15,54 @@ from slackwater_api.v1.shapes.templates import TemplateUse
 from slackwater_schedules.fields import NOT_SCHEDULED, OF_GRAPH
 from slackwater_schedules.models import MAX_JITTER_S, MAX_MISSED_LIMIT, Schedule
 from slackwater_schedules.occurrences import Missed
-from slackwater_schedules.rules import MAX_INTERVAL_S
+from slackwater_schedules.recurrence import Kind
+from slackwater_schedules.rules import (
+    MAX_DATES,
+    MAX_DAYS,
+    MAX_INTERVAL_S,
+    MAX_TIMES,
+    MONTH_DAY,
+    SHORT_MONTHS,
+    TIME,
+    WEEKDAYS,
+)
 
 NAME = rf"[^{STEERING}\s]([^{STEERING}]*[^{STEERING}\s])?"
 """Without blanks around it."""
+
+
+def _some(most: int, **item: Any) -> dict[str, Any]:
+    return {"type": "array", "minItems": 1, "maxItems": most, "items": item}
+
+
+TIMES = {**_some(MAX_TIMES, type="string", pattern=f"^{TIME.pattern}$"), "type": ["array", "null"]}
+SHORT = {"type": ["string", "null"], "pattern": f"^({'|'.join(SHORT_MONTHS)})$"}
+DAYS = _some(MAX_DAYS, anyOf=[{"type": "integer", "minimum": 1, "maximum": 31}, {"const": "last"}])
+DATES = _some(MAX_DATES, type="string", pattern=f"^({MONTH_DAY.pattern})$")
+PARAMETERS: dict[Kind, dict[str, Any]] = {
+    Kind.ONCE: {"at": {"type": ["string", "null"]}},
+    Kind.DAILY: {"times": TIMES},
+    Kind.WEEKLY: {"weekdays": _some(len(WEEKDAYS), type="string", pattern=f"^({'|'.join(WEEKDAYS)})$"), "times": TIMES},
+    Kind.MONTHLY: {"days": DAYS, "times": TIMES, "short_months": SHORT},
+    Kind.ANNUALLY: {"dates": DATES, "times": TIMES, "short_months": SHORT},
+    Kind.CRON: {"cron": {"type": "string"}},
+    Kind.INTERVAL: {"every_s": {"type": "integer", "minimum": 1, "maximum": MAX_INTERVAL_S}},
+}
+"""What a rule may hold, by kind."""
+NEEDED = {"weekdays", "days", "dates", "cron", "every_s"}
+
+
+def _by_kind() -> Iterator[dict[str, Any]]:
+    for kind, parameters in PARAMETERS.items():
+        needed = sorted(NEEDED & parameters.keys())
+        more = {"required": needed} if needed else {}
+        rule = {"type": "object", "properties": parameters, "additionalProperties": False, **more}
+        more = {"required": ["rule"]} if needed else {}
+        yield {"properties": {"kind": {"const": str(kind)}, "rule": rule}, **more}
+
+
+RULE_OF_KIND = {"anyOf": list(_by_kind())}
+"""Which rule goes with which kind."""
 
 
 class ScheduledTask(TaskIn):
@@ -95,14 +140,16 @@ class ScheduleChange(ScheduleFields):
 class ScheduleIn(ScheduleFields):
     """A task or a workflow that is to run again and again."""
 
-    rules = {"allOf": [{"oneOf": [{"required": ["task"]}, {"required": ["workflow"]}]}]}
+    rules = {"allOf": [{"oneOf": [{"required": ["task"]}, {"required": ["workflow"]}]}, RULE_OF_KIND]}
 
     name = line(100, pattern=NAME)
     kind = s.ChoiceField(KINDS_OF_SCHEDULE)
 
 
-class PreviewIn(s.Serializer[Any]):
+class PreviewIn(Ruled):
     """The times of a schedule."""
+
+    rules = {"allOf": [RULE_OF_KIND]}
 
     kind = s.ChoiceField(KINDS_OF_SCHEDULE)
     rule = s.DictField(child=Anything(), required=False, help_text="Parameters of its kind.")

@@ -28,7 +28,6 @@ from slackwater_tasks.control.edit import RUNS_AT_ONCE
 from slackwater_tasks.control.resubmit import CHANGEABLE
 from slackwater_tasks.field_kinds import (
     LISTED,
-    WRITTEN,
     Array,
     Choice,
     Field,
@@ -123,7 +122,7 @@ _ACCEPTED: dict[type[Kind], Callable[..., s.Field[Any, Any, Any, Any]]] = {
     Text: lambda kind, **more: line(
         kind.longest,
         0 if kind.empty else 1,
-        WRITTEN.pattern if kind.address else PLAIN,
+        kind.pattern,
         **{"allow_null": kind.empty, **more},
     ),
     Sha256: lambda kind, **more: s.RegexField(f"^({kind.PATTERN.pattern})?$", **{"allow_null": True, **more}),

@@ -9,7 +9,6 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduler_ext.core import plain_text
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.body import read_any_object
 from slackwater_api.http.endpoint import READ, SUBMIT, ApiView
@@ -43,7 +42,7 @@ def _schema(field: Field) -> dict[str, Any]:
         return {"type": "integer", "minimum": kind.low, "maximum": kind.high}
     if isinstance(kind, Text):
         least = {} if kind.empty else {"minLength": 1}
-        return {"type": "string", "maxLength": kind.longest, "pattern": f"^{plain_text.PLAIN}$", **least}
+        return {"type": "string", "maxLength": kind.longest, "pattern": f"^{kind.pattern}$", **least}
     if isinstance(kind, Moment):
         return {"type": "string", "format": "date-time"}
     if isinstance(kind, Seconds):
