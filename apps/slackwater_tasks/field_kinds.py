@@ -293,6 +293,17 @@ class Metadata(Kind):
     NAME: ClassVar[Text] = Text(63, empty=False)
     VALUE: ClassVar[Text] = Text(500)
 
+    @classmethod
+    def schema(cls, value: Any = "string", **more: Any) -> dict[str, Any]:
+        """What JSON Schema says of it; ``value``: the type of what a name has."""
+        return {
+            "type": "object",
+            "maxProperties": cls.MOST,
+            "propertyNames": {"minLength": 1, "maxLength": cls.NAME.longest, "pattern": f"^{PLAIN}$"},
+            "additionalProperties": {"type": value, "maxLength": cls.VALUE.longest, "pattern": f"^{PLAIN}$"},
+            **more,
+        }
+
     def check(self, value: Any, path: str) -> dict[str, str]:
         found = of_type(value, dict, "an object of strings", path)
         if len(found) > self.MOST:

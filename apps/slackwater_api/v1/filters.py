@@ -14,7 +14,6 @@ from django.http import QueryDict
 from drf_spectacular.utils import OpenApiParameter
 
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.core.plain_text import PLAIN
 from scheduler_ext.core.states import FINAL, Category, ClientStatus, Outcome, TaskState, client_status
 from slackwater_monitoring.models import Delivery
 from slackwater_monitoring.notify.subscriptions import ALL_EVENTS
@@ -187,19 +186,13 @@ def _parameter(name: str, each: django_filters.Filter) -> OpenApiParameter:
     about = each.extra.get("help_text") or ""
     if not isinstance(each, MetadataFilter):
         return OpenApiParameter(name, _schema(each), description=about)
-    texts = {
-        "type": "object",
-        "maxProperties": Metadata.MOST,
-        "propertyNames": {"minLength": 1, "maxLength": Metadata.NAME.longest, "pattern": f"^{PLAIN}$"},
-        "additionalProperties": {"type": "string", "maxLength": Metadata.VALUE.longest, "pattern": f"^{PLAIN}$"},
-    }
-    return OpenApiParameter(name, texts, style="deepObject", description=about)
+    return OpenApiParameter(name, Metadata.schema(), style="deepObject", description=about)
 
 
 def schema_in_body(each: django_filters.Filter) -> dict[str, Any]:
     """What a filter takes in a body: text, or an array of the texts that a query has between commas."""
     if isinstance(each, MetadataFilter):
-        return {"type": "object", "minProperties": 1}
+        return Metadata.schema(minProperties=1)
     one = {**_schema(each), **({} if isinstance(each, OneOf) else {"minLength": 1})}
     if isinstance(each, django_filters.NumberFilter):
         one = {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"}

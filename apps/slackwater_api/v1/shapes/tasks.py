@@ -10,7 +10,6 @@ from drf_spectacular.utils import extend_schema_field, inline_serializer
 from rest_framework import serializers as s
 
 from scheduler_ext.core import labels
-from scheduler_ext.core.plain_text import PLAIN
 from scheduler_ext.core.retry import LIMITS
 from slackwater_api.v1.shapes.common import (
     KINDS,
@@ -77,21 +76,12 @@ class ResourcesIn(s.Serializer[Any]):
         }
 
 
-def _metadata(kind: Any) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "maxProperties": Metadata.MOST,
-        "propertyNames": {"minLength": 1, "maxLength": Metadata.NAME.longest, "pattern": f"^{PLAIN}$"},
-        "additionalProperties": {"type": kind, "maxLength": Metadata.VALUE.longest, "pattern": f"^{PLAIN}$"},
-    }
-
-
-@extend_schema_field(_metadata("string"))
+@extend_schema_field(Metadata.schema())
 class MetadataIn(s.JSONField):
     """A small object of texts."""
 
 
-@extend_schema_field(_metadata(["string", "null"]))
+@extend_schema_field(Metadata.schema(["string", "null"]))
 class MetadataPatch(s.JSONField):
     """What of such an object is to differ; null takes a name out of it."""
 
