@@ -132,7 +132,8 @@ class Feed:
         """Listen from now on; returns when changes are heard, or cannot be had now."""
         self.listen(listener)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._connected.wait(), CONNECT_S)
+            async with asyncio.timeout(CONNECT_S):  # wait_for loses a cancellation that comes as it ends
+                await self._connected.wait()
 
     def leave(self, listener: Listener) -> None:
         """Stop listening."""
