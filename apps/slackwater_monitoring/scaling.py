@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import time
+from functools import partial
 from typing import Any, Final
 
 from scheduler_ext.core.errors import SlackwaterError
@@ -90,9 +91,9 @@ def _consider(one: Advice) -> None:
         return
     said = {**row, "kind": one.kind, "reason": one.reason, "release": list(one.release)}
     errors = []
-    for name, call in (("command", _command), ("webhook", _webhook)):
+    for name, call in (("command", _command), ("webhook", partial(_webhook, number=number))):
         try:
-            call(said, number)
+            call(said)
         except (OSError, NotSent, SlackwaterError, subprocess.SubprocessError) as error:
             errors.append(f"{name}: {error}")
     text = "; ".join(errors)[:300]
@@ -100,9 +101,8 @@ def _consider(one: Advice) -> None:
     log.log(logging.WARNING if text else logging.INFO, "cell %s: %s: %s", one.cell, one.reason, text or "called")
 
 
-def _command(said: dict[str, Any], number: int) -> None:
+def _command(said: dict[str, Any]) -> None:
     """Run the command with the figures as JSON on its input, and one by one in its environment."""
-    del number
     words = list(conf().scale_command)
     if not words:
         return

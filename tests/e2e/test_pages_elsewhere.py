@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
-import shutil
 import sys
 import threading
 from collections.abc import Iterator
@@ -21,23 +19,13 @@ from scheduler_ext.core.work import Finished
 from slackwater_tasks.ledger.hints import tell_changes
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from tests.support.api import ApiClient, client_of, forget_lookups, furnish
+from tests.support.browser import CHROMIUM, NEEDS
 from tests.support.hand_worker import HandWorker
 from tests.support.processes import running
 from tests.support.submitters import free_port, is_up
 from tests.support.waiting import wait_until
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.e2e,
-    pytest.mark.django_db(transaction=True),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: apt-get install chromium"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("playwright") is None,
-        reason="playwright is not installed: make env-browser",
-    ),
-]
+pytestmark = NEEDS
 FOLLOW = """([url]) => {
     window.heard = []; window.lost = false;
     const events = new EventSource(url);

@@ -134,11 +134,11 @@ def _make(cur: Any, one: _Map) -> None:
 def _items(one: _Map, parents: Sequence[tuple[Any, ...]]) -> list[Any]:
     """The list that is mapped over; ``InvalidInput`` where there is none."""
     over, path = one.given["over"], one.given.get("path", "")
-    results = {key: row[4] for row in parents for key in (str(row[0]), row[1])}
-    states = {key: row[2] for row in parents for key in (str(row[0]), row[1])}
-    if states.get(over) != TaskState.SUCCEEDED:
+    states = {key: (row[2], row[4]) for row in parents for key in (str(row[0]), row[1])}
+    state, stored = states.get(over, (None, None))
+    if state != TaskState.SUCCEEDED:
         raise InvalidInput("it did not succeed, so there is no list")
-    result = results[over] and json.loads(results[over])
+    result = stored and json.loads(stored)
     found = value_of({MARK: over, "path": path}, {over: result}, "map.path")
     if not isinstance(found, list):
         raise InvalidInput(f"{path or 'its result'} is no list, but {json_type(found)}")
