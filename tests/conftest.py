@@ -6,8 +6,10 @@ from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 import redis
+from celery._state import get_current_app
 from django.conf import settings
 
+from slackwater.celery import app
 from slackwater.settings.environment import given_database_url
 from slackwater_conf import conf
 from tests.support import examples
@@ -17,6 +19,13 @@ from tests.support.order import pytest_collection_modifyitems
 __all__ = ["django_db_setup", "pytest_collection_modifyitems"]
 
 examples.load()
+
+
+@pytest.fixture(autouse=True)
+def one_celery_app() -> Iterator[None]:
+    """No test leaves another Celery app current: what later ones call by their tasks would leave the ledger."""
+    yield
+    assert get_current_app() is app, "make it with set_as_current=False"
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ def own_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
 
 @pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 def test_unacknowledged_messages_of_a_lost_broker_do_not_end_the_worker(own_redis: EmbeddedRedis) -> None:
-    app = Celery("test", broker=own_redis.url)
+    app = Celery("test", broker=own_redis.url, set_as_current=False)
     consumer: Any = Consumer.__new__(Consumer)
     consumer.app, consumer.connection = app, app.connection_for_read()
     consumer.qos_global = False
