@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from slackwater.local.process import start, stop
 from slackwater.local.servers import ServerError
 from tests.lab.benchmarks.channel import CHANNEL_FILE
-from tests.lab.benchmarks.peer import Config, Tell, reports
+from tests.lab.benchmarks.peer import Config, Tell
 from tests.lab.benchmarks.servers import Place
 from tests.lab.benchmarks.workloads import WORKLOADS
 
@@ -114,7 +116,7 @@ def run_one(place: Place, python: str, config: Config, tell: Tell) -> dict[str, 
         del env["DJANGO_SETTINGS_MODULE"]
         env |= {
             "BENCH_CONFIG": config.to_json(),
-            "PYTHONPATH": os.pathsep.join([str(SCRIPTS), env["PYTHONPATH"]]),
+            "PYTHONPATH": os.pathsep.join([str(SCRIPTS), str(ROOT)]),  # nothing of the product
         }
     result: dict[str, Any] | None = None
     with contextlib.suppress(ServerError):
@@ -127,6 +129,26 @@ def run_one(place: Place, python: str, config: Config, tell: Tell) -> dict[str, 
             "error": f"no result: {_tail(Path(config.log))}",
         }
     return result
+
+
+def reports(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, tell: Tell) -> Iterator[Any]:
+    """Run a command that reports: tells its progress and yields its results. ServerError when it fails."""
+    with log.open("ab") as file:
+        process = start(command, env=env, stdout=subprocess.PIPE, stderr=file)
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            kind, _, rest = line.partition(b" ")
+            if kind == b"RESULT":
+                yield json.loads(rest)
+            elif kind == b"PROGRESS":
+                said = json.loads(rest)
+                tell(said["phase"], said["done"], said["of"])
+    finally:
+        stop([process], timeout=60)  # it has ended, or we are being stopped
+        process.stdout.close()
+    if process.returncode:
+        raise ServerError(f"{name} failed; the end of {log}:\n{log.read_text()[-2000:]}")
 
 
 def config_of(place: Place, name: str, variant: str, workload: str, tasks: int, **more: Any) -> Config:

@@ -1,24 +1,28 @@
-"""What is measured: a peer, by the handful of things that differ between task queues."""
+"""What is measured: a peer, by the handful of things that differ between task queues.
+
+A peer's process imports this from an environment of its own: here is nothing but the standard library.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import json
 import os
+import signal
 import subprocess
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from slackwater.local.process import start, stop
-from slackwater.local.servers import ServerError
-
 Tell = Callable[[str, int, int], None]
 """Says how far a run is: the phase, how many are done, of how many."""
 STOP_S = 20.0
+SHIM = Path(__file__).resolve().parents[3] / "platform" / "slackwater" / "local" / "shim.py"
+"""The program that ties a process to its parent's life."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,13 +115,25 @@ class Peer(ABC):
 
     def start(self) -> None:
         """Start its processes."""
+        tie = [sys.executable, "-I", "-S", str(SHIM), str(int(signal.SIGTERM)), str(os.getpid()), "self", "--"]
         with Path(self.config.log).open("ab") as log:
             for name, command in self.workers().items():
-                self.processes[name] = start(command, env=self.environment(), stdout=log, stderr=log)
+                self.processes[name] = subprocess.Popen(
+                    [*tie, *command], env=self.environment(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                    start_new_session=True,
+                )  # fmt: skip
 
     def stop(self) -> None:
         """Ask them to end, kill what does not."""
-        stop(self.processes.values(), timeout=STOP_S)
+        for process in self.processes.values():
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
         self.processes = {}
 
     def roots(self) -> dict[str, int]:
@@ -134,23 +150,3 @@ def report(kind: str, **fields: Any) -> None:
     """Tell whoever started this process: a line of output, its first word the kind."""
     sys.stdout.write(f"{kind} {json.dumps(fields)}\n")
     sys.stdout.flush()
-
-
-def reports(name: str, command: Sequence[str], env: Mapping[str, str], log: Path, tell: Tell) -> Iterator[Any]:
-    """Run a command that reports: tells its progress and yields its results. ServerError when it fails."""
-    with log.open("ab") as file:
-        process = start(command, env=env, stdout=subprocess.PIPE, stderr=file)
-    assert process.stdout is not None
-    try:
-        for line in process.stdout:
-            kind, _, rest = line.partition(b" ")
-            if kind == b"RESULT":
-                yield json.loads(rest)
-            elif kind == b"PROGRESS":
-                said = json.loads(rest)
-                tell(said["phase"], said["done"], said["of"])
-    finally:
-        stop([process], timeout=60)  # it has ended, or we are being stopped
-        process.stdout.close()
-    if process.returncode:
-        raise ServerError(f"{name} failed; the end of {log}:\n{log.read_text()[-2000:]}")

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.lab.benchmarks.peer import Tell, reports
+from tests.lab.benchmarks.compare import reports
+from tests.lab.benchmarks.peer import Tell
 from tests.lab.benchmarks.servers import Place
 
 OPEN = {"peak_permille": 1000, "delayable_permille": 1000}

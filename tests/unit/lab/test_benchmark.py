@@ -48,6 +48,12 @@ def test_the_channel_is_shared_between_those_who_open_it(tmp_path: Path) -> None
     assert reader.slots == 10
 
 
+def test_what_a_peer_imports_needs_the_standard_library_alone() -> None:
+    code = f"import sys; sys.path.append({str(compare.ROOT)!r}); import tests.lab.benchmarks.measure"
+    done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_account_counts_a_tree_by_name() -> None:
     with subprocess.Popen(tied([sys.executable, "-c", BURN]), stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
