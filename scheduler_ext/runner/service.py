@@ -82,7 +82,8 @@ class Service(Containers):
         self.ending = True
         if self.running:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.idle.wait(), self.options.stop_grace_s)
+                async with asyncio.timeout(self.options.stop_grace_s):
+                    await self.idle.wait()
         for cell in tuple(self._cells):
             cell.cancel()
         await asyncio.gather(*self._cells, return_exceptions=True)

@@ -78,7 +78,8 @@ class ContainerSlot(Runner):
             return
         self.close()
         try:
-            await asyncio.wait_for(self._connect(), CONNECT_S)
+            async with asyncio.timeout(CONNECT_S):
+                await self._connect()
         except (OSError, ValueError, TimeoutError, frames.FrameError) as error:
             self.close()
             raise SlotError(f"the runner at {self._address} cannot be reached: {str(error) or 'no answer'}") from error

@@ -72,7 +72,8 @@ async def try_level(level: Level, root: str, conf: SchedulerConf, *, groups: boo
     try:
         if level is Level.CONTAINER:
             await _await_runner(tried)
-        why = await asyncio.wait_for(_probe(tried, canary), PROBE_TIMEOUT_S)
+        async with asyncio.timeout(PROBE_TIMEOUT_S):
+            why = await _probe(tried, canary)
     except (SlotError, OSError, TimeoutError) as error:
         why = str(error) or f"it did not answer within {PROBE_TIMEOUT_S:g} s"
     finally:

@@ -82,7 +82,8 @@ class Slot(Runner):
             return
         self._launch()
         try:
-            self.facts, _ = await asyncio.wait_for(self._receive(), READY_TIMEOUT_S)
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                self.facts, _ = await self._receive()
         except TimeoutError:
             self.facts = {"error": f"it was not ready within {READY_TIMEOUT_S:g} s"}
         if "error" in self.facts:

@@ -132,7 +132,7 @@ class Feed:
         """Listen from now on; returns when changes are heard, or cannot be had now."""
         self.listen(listener)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(CONNECT_S):  # wait_for loses a cancellation that comes as it ends
+            async with asyncio.timeout(CONNECT_S):
                 await self._connected.wait()
 
     def leave(self, listener: Listener) -> None:

@@ -43,7 +43,8 @@ class Child:
                 back_off = MIN_BACK_OFF_S
             self._say(f"{self.component.name} ended ({_how(code)}); it is started again in {back_off:g} s")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._stopping.wait(), back_off)
+                async with asyncio.timeout(back_off):
+                    await self._stopping.wait()
             back_off = min(back_off * 2, MAX_BACK_OFF_S)
 
     async def run_once(self) -> int:
@@ -62,7 +63,8 @@ class Child:
         kill_group(process.pid)
         self._guardian.forget(process.pid)
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(pump, DRAIN_TIMEOUT_S)
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                await pump
         self._process = None
         return code
 
@@ -75,7 +77,8 @@ class Child:
         with contextlib.suppress(ProcessLookupError):
             process.terminate()
         try:
-            await asyncio.wait_for(process.wait(), self.component.stop_timeout)
+            async with asyncio.timeout(self.component.stop_timeout):
+                await process.wait()
         except TimeoutError:
             self._say(f"{self.component.name} did not stop within {self.component.stop_timeout:g} s; killing it")
             self.kill()

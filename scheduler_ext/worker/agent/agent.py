@@ -170,7 +170,8 @@ class Agent:
             self.journal.lease_deadline = asked + self.conf.node_lease_s
             await self._drain_or_resume(drain=state == "draining")
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._state_changed.wait(), self.conf.node_renew_s)
+                async with asyncio.timeout(self.conf.node_renew_s):
+                    await self._state_changed.wait()
             self._state_changed.clear()
 
     async def _drain_or_resume(self, *, drain: bool) -> None:
@@ -264,7 +265,8 @@ class Agent:
                 continue
             self._wake.clear()
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), POLL_SCRIPTS_S)
+                async with asyncio.timeout(POLL_SCRIPTS_S):
+                    await self._wake.wait()
 
     async def _start_scripts(self, free: int) -> bool:
         """Take one script from the queues and start it; False without one."""
@@ -372,7 +374,8 @@ class Agent:
         """Settle what the children left, and deregister; without a master, or a lease, the children are ended first."""
         self.journal.draining = True
         with contextlib.suppress(*self.work.faults, redis.RedisError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._settle(), timeout=20.0)
+            async with asyncio.timeout(20.0):
+                await self._settle()
         await asyncio.to_thread(shutil.rmtree, self.root, ignore_errors=True)
         self.ledger.shutdown(wait=False, cancel_futures=True)
         self.saving.close()

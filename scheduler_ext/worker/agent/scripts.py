@@ -191,7 +191,8 @@ class ScriptRun:
         finally:
             os.close(writable)
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(job, timeout=2.0)
+                async with asyncio.timeout(2.0):
+                    await job
             transport.close()
 
     async def _read(self, reader: asyncio.StreamReader, stream: str) -> None:
@@ -207,7 +208,8 @@ class ScriptRun:
     async def _watch(self, runner: Runner) -> None:
         """Enforce the cap, and kill what does not end when asked."""
         with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(self._changed.wait(), (self.task.cap_ms - self.work.used_ms) / 1000)
+            async with asyncio.timeout((self.task.cap_ms - self.work.used_ms) / 1000):
+                await self._changed.wait()
         self.stop(Outcome.CAP_EXCEEDED)
         if self.asked not in (Outcome.RESOURCE_EXCEEDED, Outcome.WORKER_LOST):
             runner.stop()

@@ -129,7 +129,8 @@ class Beside:
             if self.journal.draining or (free := self._free(kind)) <= 0:
                 self._room[kind].clear()
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._room[kind].wait(), WATCH_S)
+                    async with asyncio.timeout(WATCH_S):
+                        await self._room[kind].wait()
                 continue
             if node_id != self.journal.node_id:
                 node_id = self.journal.node_id

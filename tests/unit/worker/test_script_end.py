@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -45,3 +46,30 @@ def test_what_used_too_much_has_failed_though_it_came_to_its_end(run: ScriptRun)
     assert (over.outcome, over.error) == (
         Outcome.RESOURCE_EXCEEDED, "memory: it used more than the 128 MiB of its tier",
     )  # fmt: skip
+
+
+def test_who_watches_a_script_goes_with_it_though_it_was_asked_to_end_in_that_moment(run: ScriptRun) -> None:
+    """Its slot runs another script next, which nobody may kill."""
+
+    class Slot:
+        killed = 0
+
+        def stop(self) -> None:
+            pass
+
+        def kill(self) -> None:
+            self.killed += 1
+
+    async def story(turns: int) -> bool:
+        run._changed, run.asked, slot = asyncio.Event(), None, Slot()
+        watch = asyncio.ensure_future(run._watch(cast("Any", slot)))
+        await asyncio.sleep(0)
+        run.stop(Outcome.CANCELLED)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        watch.cancel()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return watch.cancelled() and not slot.killed
+
+    assert [turns for turns in range(5) if not asyncio.run(story(turns))] == []
