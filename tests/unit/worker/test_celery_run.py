@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 from celery import Celery, Task, current_task, signals
+from celery._state import get_current_app
 from celery.app import trace
 from celery.exceptions import Ignore, Reject, SoftTimeLimitExceeded
 
@@ -265,10 +266,13 @@ def test_a_priority_keeps_its_order() -> None:
 
 def test_what_a_worker_does_to_celerys_own_call_is_no_hook() -> None:
     """Its optimizations replace ``Task.__call__`` for all: a plain task stays on the quick way."""
+    current = get_current_app()
     trace.setup_worker_optimizations(app)
     try:
         plain, own = (celery_run.Handler(task, Export(name=task.name, task=task.name)) for task in (bare, hooked))
     finally:
         trace.reset_worker_optimizations(app)
+        current.set_current()
+        current.set_default()
     assert (plain.hooked, plain.call) == (False, bare.run)
     assert (own.hooked, own.call) == (True, hooked)
