@@ -11,8 +11,8 @@ from typing import Any
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import FINAL, Category, TaskState
 from scheduler_ext.core.types import PER_CHILD, WorkKind
-from slackwater_dashboard.throughput import INTERVAL_S, Throughput
 from slackwater_monitoring.alerts.rules import RULES
+from slackwater_monitoring.rollups import read
 from slackwater_monitoring.scaling import calls
 from slackwater_resources.components import SILENT_AFTER_S
 from slackwater_tasks.ledger.connection import fetch_all, fetch_dicts, fetch_value
@@ -27,13 +27,10 @@ LINES_LOOKED_AT = 300
 LINES_SHOWN = 30
 READY_COUNTED = 100
 TENANTS_SHOWN = 10
-RECENT = 300
-"""Attempts that the delays are taken from."""
 DEAD_COUNTED = 1_000
 FRESH_S = 1.0
 """The seconds for which a snapshot serves all requests."""
 
-NOW = "SELECT extract(epoch FROM clock_timestamp())::float8"
 UNFINISHED = """
 SELECT coalesce(sum(unfinished), 0)::bigint, count(*) FILTER (WHERE unfinished > 0) FROM slackwater_tenants_tenantcounter
 """
@@ -111,27 +108,15 @@ SELECT id, rule, cell, subject, detail, acknowledged_by, extract(epoch FROM rais
 FROM slackwater_monitoring_alert WHERE cleared_at IS NULL AND raised_at IS NOT NULL ORDER BY acknowledged_at NULLS FIRST, id
 LIMIT 50
 """
-# A retried task's delay holds its back-off, so only first attempts tell how quickly work starts. A node's clock may
-# be behind the database's: below 0 is 0.
-DELAYS = """
-SELECT percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY delay),
-       percentile_cont(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY run)
-FROM (
-    SELECT greatest(0, extract(epoch FROM a.started_at - greatest(t.submitted_at, t.start_at)))::float8 AS delay,
-           extract(epoch FROM a.finished_at - a.started_at)::float8 AS run
-    FROM (SELECT * FROM slackwater_tasks_attempt ORDER BY id DESC LIMIT %s) a JOIN slackwater_tasks_task t ON t.id = a.task_id
-    WHERE a.number = 1) recent
-"""
 
 
 @dataclass(slots=True)
 class _Memory:
-    """The last snapshot of this process, and the counts behind its throughput."""
+    """The last snapshot of this process."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     taken: float = float("-inf")
     value: dict[str, Any] = field(default_factory=dict)
-    throughput: Throughput = field(default_factory=Throughput)
 
 
 _memory = _Memory()
@@ -141,16 +126,14 @@ def snapshot() -> dict[str, Any]:
     """The numbers now, at most :data:`FRESH_S` old, as JSON takes them. Times are seconds of the Unix epoch."""
     with _memory.lock:
         if time.monotonic() - _memory.taken > FRESH_S:
-            _memory.value = _read(_memory.throughput)
+            _memory.value = _read()
             _memory.taken = time.monotonic()
         return _memory.value
 
 
-def _read(throughput: Throughput) -> dict[str, Any]:
-    now = fetch_value(NOW)
-    [(delay, run)] = fetch_all(DELAYS, [RECENT])
+def _read() -> dict[str, Any]:
     return {
-        "now": now,
+        "now": fetch_value(read.NOW),
         "states": _states(),
         "dead_letters": _bounded(fetch_value(DEAD, [DEAD_COUNTED + 1]), DEAD_COUNTED),
         "lines": _lines(),
@@ -164,7 +147,7 @@ def _read(throughput: Throughput) -> dict[str, Any]:
             {**row, "says": RULES[row["rule"]].says if row["rule"] in RULES else ""} for row in fetch_dicts(ALERTS)
         ],
         "scaling": calls(),
-        "throughput": {"interval_s": INTERVAL_S, "series": throughput.series(now)},
+        **read.lately(),
         "demand": [
             {
                 "cell": d.cell,
@@ -176,17 +159,11 @@ def _read(throughput: Throughput) -> dict[str, Any]:
             }
             for d in demands()
         ],
-        "start_delay": _percentiles(delay),
-        "run_time": _percentiles(run),
     }
 
 
 def _bounded(count: int, most: int) -> dict[str, Any]:
     return {"count": min(count, most), "more": count > most}
-
-
-def _percentiles(pair: list[float] | None) -> dict[str, float] | None:
-    return {"p50": pair[0], "p95": pair[1]} if pair else None
 
 
 def _states() -> dict[str, Any]:

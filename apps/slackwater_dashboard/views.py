@@ -15,6 +15,7 @@ from scheduler_ext.core.errors import InvalidInput
 from slackwater_adminkit.display import seconds
 from slackwater_dashboard import live
 from slackwater_monitoring import right_sizing
+from slackwater_monitoring.rollups import read
 from slackwater_tasks.admin.task_page import state_of, watch_mark
 from slackwater_tasks.models import RunTime, Task
 from slackwater_tasks.read import output
@@ -29,7 +30,7 @@ LIVE_PERMISSION = "slackwater_tasks.view_task"
 def dashboard_context(request: HttpRequest, context: dict[str, Any]) -> dict[str, Any]:
     """The context of the admin's first page: unfold calls it by its name in the settings."""
     if request.user.has_perm(LIVE_PERMISSION):
-        context["live_url"] = reverse("admin:sw_live")
+        context |= {"live_url": reverse("admin:sw_live"), "windows": read.WINDOWS, "by": read.BY}
     context["run_times_url"] = reverse("admin:sw_run_times") if request.user.has_perm(RUN_TIMES_PERMISSION) else ""
     return context
 
@@ -52,6 +53,15 @@ def live_numbers(request: HttpRequest) -> HttpResponse:
     """The numbers now."""
     _require(request, LIVE_PERMISSION)
     return _answer(live.snapshot())
+
+
+def live_charts(request: HttpRequest) -> HttpResponse:
+    """The figures of a span of time: ``window`` and ``by`` as the page offers them."""
+    _require(request, LIVE_PERMISSION)
+    try:
+        return _answer(read.charts(request.GET.get("window", "1h"), request.GET.get("by", "all")))
+    except InvalidInput as error:
+        raise Http404 from error
 
 
 def task_mark(request: HttpRequest, task_id: UUID) -> HttpResponse:
@@ -108,6 +118,7 @@ def extra_urls() -> list[URLPattern]:
     """Addresses beside the admin's own, behind the same login."""
     return [
         path("live.json", admin.site.admin_view(live_numbers), name="sw_live"),
+        path("live/charts.json", admin.site.admin_view(live_charts), name="sw_charts"),
         path("live/tasks/<uuid:task_id>.json", admin.site.admin_view(task_mark), name="sw_task"),
         path("live/tasks/<uuid:task_id>/output.json", admin.site.admin_view(task_output), name="sw_task_output"),
         path("run-times/", admin.site.admin_view(run_times), name="sw_run_times"),

@@ -174,9 +174,24 @@ class UsageMark(models.Model):
     seen_by = models.TextField(default="0", help_text="Once this transaction is over, none of them can still appear.")
     events_done = models.BigIntegerField(default=0, db_default=0, help_text="The same of entries of histories.")
     events_seen = models.BigIntegerField(default=0, db_default=0)
+    sampled_at = models.DateTimeField(null=True, help_text="When queues and slots were last looked at for the charts.")
 
     def __str__(self) -> str:
         return str(self.done)
+
+
+class Rollup(models.Model):
+    """What happened in a span of time, of all work or of one key of a dimension: one row, to which upkeep adds."""
+
+    pk = models.CompositePrimaryKey("grain", "at", "dimension", "key")
+    grain = models.IntegerField(help_text="Seconds the span is long; 0: since the key was first met.")
+    at = models.DateTimeField(help_text="When the span began.")
+    dimension = models.PositiveSmallIntegerField(help_text="What the key is: see ``rollups/layout.py``.")
+    key = models.CharField(max_length=200, help_text="A handler, a tenant's number, a node's name, a category, a kind.")
+    numbers = ArrayField(models.BigIntegerField(), help_text="In the order of ``rollups/layout.py``.")
+
+    def __str__(self) -> str:
+        return f"{self.key} at {self.at}"
 
 
 class Terms(TenantOwned):

@@ -13,6 +13,7 @@ from slackwater_monitoring.alerts.evaluation import PULSE
 from slackwater_monitoring.notify import deliveries, tenant_events, workflow_events
 from slackwater_monitoring.notify.sender import disable_long_failing
 from slackwater_monitoring.receipts import pages, terms
+from slackwater_monitoring.rollups import fill
 from slackwater_tasks.ledger import hints
 from slackwater_tasks.ledger.connection import Database
 
@@ -55,6 +56,13 @@ def jobs() -> list[Job]:
         Job(name="keys that expire", every_s=60.0, run=partial(_told, db, tenant_events.tell_later, MAX_ENDED)),
         Job(name="terms", every_s=5.0, run=partial(db.repeatable, terms.note)),
         Job(name="usage", every_s=5.0, run=partial(db.repeatable, usage.add_up), full=usage.MAX_BATCH),
+        Job(name="sample of queues and slots", every_s=2.0, run=partial(db.repeatable, fill.sample)),
+        Job(
+            name="old figures",
+            every_s=60.0,
+            run=partial(db.repeatable, partial(fill.forget, most=MAX_PRUNED)),
+            full=MAX_PRUNED,
+        ),
         Job(name="receivers that fail for days", every_s=60.0, run=partial(disable_long_failing, db)),
         Job(name="old deliveries", every_s=60.0, run=delete(OLD_DELIVERIES, MAX_PRUNED, KEPT_DAYS), full=MAX_PRUNED),
         Job(name="sign of life", every_s=PULSE_S, run=partial(pulse, db)),

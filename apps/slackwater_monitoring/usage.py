@@ -1,4 +1,4 @@
-"""Usage of tenants, and receipts: attempts accounted by day, tier and category, each exactly once, in batches.
+"""Usage of tenants, receipts, and figures over time: attempts accounted for, each exactly once, in batches.
 
 Attempts have rising numbers, but a number may become visible after a larger one did: its transaction was slower. So a
 range is added up in two steps. First its end is noted, with the newest transaction of that moment; only when that one
@@ -21,6 +21,7 @@ from slackwater_monitoring.models import OnTime, Usage
 from slackwater_monitoring.receipts import pages
 from slackwater_monitoring.receipts.account import Account, usage_columns
 from slackwater_monitoring.receipts.starts import Starts
+from slackwater_monitoring.rollups import fill
 from slackwater_tasks.field_kinds import seconds
 from slackwater_tasks.read.tasks import word
 
@@ -124,6 +125,7 @@ def _account(conn: Any, marks: dict[str, int]) -> None:
         conn.execute(ADD_UP, usage_columns(account.usage))
     conn.execute(KEPT_PROMISES, marks)
     conn.execute(MEASURE, {**marks, "kept": KEPT_RUNS})
+    fill.attempts(conn, account.rows)
 
 
 def days(since: str | None, until: str | None, fields: tuple[str, str]) -> tuple[date, date]:

@@ -24,16 +24,17 @@ ATTEMPTS = """
 SELECT a.tenant_id, a.task_id::text, n.cell, t.category, t.tier_id, r.slug, r.cpu_milli, r.memory_mb, r.disk_mb, t.submitted_at,
     coalesce(t.start_at, t.submitted_at), coalesce(l.latest_start, t.latest_start), a.finished_at,
     CASE WHEN t.finished_at = a.finished_at THEN t.state END, a.number, a.started_at, a.outcome, a.cpu_ms, a.peak_memory_mb,
-    a.peak_disk_mb
+    a.peak_disk_mb, t.handler, a.queued_at, d.name
 FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
 JOIN slackwater_resources_tier r ON r.id = t.tier_id JOIN slackwater_tenants_tenant n ON n.id = a.tenant_id
-LEFT JOIN slackwater_tasks_livetask l ON l.task_id = a.task_id
+LEFT JOIN slackwater_tasks_livetask l ON l.task_id = a.task_id LEFT JOIN slackwater_resources_node d ON d.id = a.node_id
 WHERE a.id > %(after)s AND a.id <= %(to)s ORDER BY a.id
 """
 # What ended while it waited has no attempt: its history tells of it.
 ENDS = named("""
 SELECT e.tenant_id, e.task_id::text, n.cell, t.category, t.tier_id, r.slug, r.cpu_milli, r.memory_mb, r.disk_mb, t.submitted_at,
-    coalesce(t.start_at, t.submitted_at), t.latest_start, e.at, e.to_state, NULL, NULL, NULL, NULL, NULL, NULL
+    coalesce(t.start_at, t.submitted_at), t.latest_start, e.at, e.to_state, NULL, NULL, NULL, NULL, NULL, NULL, t.handler,
+    NULL, NULL
 FROM slackwater_tasks_taskevent e JOIN slackwater_tasks_task t ON t.id = e.task_id
 JOIN slackwater_resources_tier r ON r.id = t.tier_id JOIN slackwater_tenants_tenant n ON n.id = e.tenant_id
 WHERE e.id > %(events_after)s AND e.id <= %(events_to)s AND e.to_state = ANY(%(final)s) AND e.from_state IS NOT NULL
@@ -64,6 +65,9 @@ class Ended(NamedTuple):
     cpu_ms: int | None
     peak_memory_mb: int | None
     peak_disk_mb: int | None
+    handler: str
+    queued_at: datetime | None
+    node: str | None
 
     @property
     def run_ms(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,10 +21,9 @@ from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_adminkit import big
 from slackwater_adminkit.big import EstimatedPaginator
 from slackwater_dashboard import live
-from slackwater_dashboard.throughput import COUNTED, INTERVAL_S, INTERVALS, Throughput
 from slackwater_resources.models import Node
 from slackwater_tasks.ledger import connection as engine
-from slackwater_tasks.models import Attempt, LiveTask, Task
+from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Tenant, TenantCounter
 from slackwater_tenants.services import create_tenant
@@ -55,21 +54,6 @@ def administrator() -> Client:
 def submit(tenant: Tenant, **fields: Any) -> Any:
     """One task, submitted."""
     return service.submit(tenant, {"handler": HANDLER, **fields}, actor="test").task_ids[0]
-
-
-def attempts(seconds_ago: list[float], outcome: Outcome = Outcome.SUCCEEDED) -> None:
-    """Attempts that ended so long ago, written in the order of their ends."""
-    tenant = Tenant.objects.first() or create_tenant("acme", "Acme")
-    now = timezone.now()
-    task_id = submit(tenant)
-    start = Attempt.objects.unscoped().count()
-    Attempt.objects.unscoped().bulk_create(
-        Attempt(
-            task_id=task_id, tenant=tenant, number=1, fence=start + n + 1, started_at=now - timedelta(seconds=ago + 1),
-            finished_at=now - timedelta(seconds=ago), outcome=outcome,
-        )
-        for n, ago in enumerate(sorted(seconds_ago, reverse=True))
-    )  # fmt: skip
 
 
 class TestLive:
@@ -112,18 +96,13 @@ class TestLive:
         ]  # fmt: skip
         (leader,) = now["leaders"]
         assert (leader["cell"], leader["leads"], leader["epoch"]) == ("default", True, 1)
-        series = now["throughput"]["series"]
-        assert len(series) == INTERVALS
-        assert sum(part["ended"] for part in series) == 2
-        assert sum(part["bad"] for part in series) == 1
-        assert now["run_time"]["p50"] >= 0
 
     def test_an_empty_platform_has_numbers_too(self) -> None:
         now = live.snapshot()
         assert now["states"]["unfinished"] == 0
         assert (now["lines"], now["nodes"], now["leaders"], now["tenants"]) == ([], [], [], [])
         assert (now["start_delay"], now["run_time"]) == (None, None)
-        assert [part["ended"] for part in now["throughput"]["series"]] == [0] * INTERVALS
+        assert (now["rate"], now["failed"]) == (0, 0)
 
     def test_one_snapshot_serves_many(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(live, "FRESH_S", 60.0)
@@ -193,56 +172,6 @@ class TestLive:
         after = page.get(url).json()
         assert after["final"]
         assert after["mark"] != shown
-
-
-class TestThroughput:
-    """Ends by interval, found by bisection over the row numbers."""
-
-    def counted(self, now: float) -> list[int]:
-        """What reading all attempts gives."""
-        last = int(now // INTERVAL_S)
-        slots = list(range(last - INTERVALS + 1, last + 1))
-        ends = Attempt.objects.unscoped().values_list("finished_at", flat=True)
-        by_slot = [int(end.timestamp() // INTERVAL_S) for end in ends]
-        return [by_slot.count(slot) for slot in slots]
-
-    @pytest.mark.parametrize("spread", [[], [0.0], [1000.0], [3.0 * n for n in range(200)], [15.0] * 50 + [200.0] * 3])
-    def test_it_finds_what_counting_finds(self, spread: list[float]) -> None:
-        attempts(spread)
-        now = datetime.now(tz=UTC).timestamp()
-        throughput = Throughput()
-        for _ in range(2):  # the second time from what it remembers
-            assert [part["ended"] for part in throughput.series(now)] == self.counted(now)
-
-    def test_gaps_in_the_numbers_do_not_count(self) -> None:
-        attempts([5.0 * n for n in range(60)])
-        numbers = list(Attempt.objects.unscoped().order_by("id").values_list("id", flat=True))
-        Attempt.objects.unscoped().filter(pk__in=numbers[::3]).delete()
-        now = datetime.now(tz=UTC).timestamp()
-        assert [part["ended"] for part in Throughput().series(now)] == self.counted(now)
-
-    def test_bad_ends_are_told_apart(self) -> None:
-        attempts([30.0, 31.0])
-        attempts([12.0], Outcome.CAP_EXCEEDED)
-        now = datetime.now(tz=UTC).timestamp()
-        series = Throughput().series(now)
-        assert (sum(part["ended"] for part in series), sum(part["bad"] for part in series)) == (3, 1)
-
-    def test_many_ends_are_told_by_their_numbers(self) -> None:
-        attempts([25.0] * (COUNTED + 100))
-        part = max(Throughput().series(datetime.now(tz=UTC).timestamp()), key=lambda part: part["ended"])
-        assert part["ended"] == COUNTED + 100
-        assert part["bad"] is None
-
-    def test_asking_again_asks_little(self) -> None:
-        attempts([0.3 * n for n in range(900)])
-        now = datetime.now(tz=UTC).timestamp()
-        throughput = Throughput()
-        with CaptureQueriesContext(connection) as first:
-            throughput.series(now)
-        with CaptureQueriesContext(connection) as again:
-            throughput.series(now)
-        assert len(again) < 30 < len(first)
 
 
 class TestBigLists:

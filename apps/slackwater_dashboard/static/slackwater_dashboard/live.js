@@ -67,32 +67,10 @@
       tile("Running", whole.format(states.running || 0), `on ${nodes} active node${nodes === 1 ? "" : "s"}`, link("running")),
       tile("Dead letters", bounded(now.dead_letters), "attempts used up", root.dataset.dead),
       tile("Demand", slots(tight.demand), `of ${slots(tight.slots)} ${tight.kind} slots; ${slots(tight.wanted)} wanted`),
+      tile("Ended a second", now.rate >= 10 ? whole.format(Math.round(now.rate)) : now.rate.toFixed(1), `${whole.format(now.failed)} failed in ${Math.round(now.over_s / 60)} min`),
       tile("Start delay", delay ? seconds(delay.p50) : "–", delay ? `p95 ${seconds(delay.p95)}, first attempts` : "no attempt yet"),
       tile("Run time", now.run_time ? seconds(now.run_time.p50) : "–", now.run_time ? `p95 ${seconds(now.run_time.p95)}` : "no attempt yet"),
     );
-  }
-  function throughput(now) {
-    const { series, interval_s: interval } = now.throughput;
-    const top = Math.max(1, ...series.map((part) => part.ended));
-    const width = 640, height = 230, base = height - 18, step = width / series.length;
-    const chart = svg("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "Attempts ended by interval" });
-    series.forEach((part, n) => {
-      const tall = (part.ended / top) * (base - 20), bad = ((part.bad || 0) / top) * (base - 20);
-      const place = { x: n * step + 1.5, width: step - 3, rx: 1.5 };
-      const title = svg("title", {}, `${new Date(part.at * 1000).toLocaleTimeString()}: ${whole.format(part.ended)} in ${interval} s` + (part.bad ? `, ${part.bad} failed` : ""));
-      const group = svg("g", {}, title);
-      group.append(svg("rect", { class: n === series.length - 1 ? "sw-col sw-open" : "sw-col", y: base - tall, height: tall, ...place }));
-      if (bad) group.append(svg("rect", { class: "sw-col-bad", y: base - bad, height: bad, ...place }));
-      chart.append(group);
-    });
-    chart.append(svg("line", { class: "sw-axis", x1: 0, x2: width, y1: base, y2: base }));
-    const text = (x, y, words, anchor) => svg("text", { x, y, "text-anchor": anchor }, words);
-    const minutes = Math.round((series.length * interval) / 60);
-    chart.append(text(0, 12, `${whole.format(top)} in ${interval} s`, "start"), text(0, height - 4, `${minutes} min ago`, "start"), text(width, height - 4, "now", "end"));
-    fill("sw-throughput", chart);
-    const passed = series.slice(-7, -1);
-    const rate = passed.reduce((sum, part) => sum + part.ended, 0) / (passed.length * interval);
-    byId("sw-rate").textContent = `${rate >= 10 ? whole.format(Math.round(rate)) : rate.toFixed(1)} a second over the last minute`;
   }
   function states(now) {
     const counts = Object.entries(now.states.by_state);
@@ -201,7 +179,7 @@
     }
     if (!answer.ok) throw new Error(`status ${answer.status}`);
     const now = await answer.json();
-    alerts(now); tiles(now); throughput(now); states(now); nodes(now); lists(now); shares(now); components(now);
+    alerts(now); tiles(now); states(now); nodes(now); lists(now); shares(now); components(now);
     root.dataset.at = now.now;
     lastGood = Date.now();
     stale("");

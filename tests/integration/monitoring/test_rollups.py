@@ -1,0 +1,156 @@
+"""Figures over time: each attempt counted once in each span, sums that agree, a bounded number of rows."""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from uuid import UUID
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_monitoring.models import Rollup
+from slackwater_monitoring.rollups import fill, layout, read
+from slackwater_monitoring.rollups.layout import OTHERS, Dimension, Place
+from slackwater_tasks.ledger.connection import connect
+from slackwater_tasks.models import Attempt, Task
+from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+from tests.support.hand_worker import HandWorker
+from tests.support.usage import ended, settle
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def _furnished() -> None:
+    forget_lookups()
+    furnish()
+
+
+def sample() -> int:
+    with connect() as conn, conn.transaction():
+        return fill.sample(conn)
+
+
+def moved_back(seconds: float) -> None:
+    """What has happened becomes older, so that its span is over."""
+    earlier = timedelta(seconds=seconds)
+    for row in Attempt._plain.all():
+        Attempt._plain.filter(pk=row.pk).update(
+            queued_at=row.started_at - earlier,
+            started_at=row.started_at - earlier,
+            finished_at=row.finished_at - earlier,
+        )
+    for task in Task._plain.all():
+        at = task.finished_at and task.finished_at - earlier
+        Task._plain.filter(pk=task.pk).update(submitted_at=task.submitted_at - earlier, finished_at=at)
+
+
+def totals_of(window: str, by: str) -> dict[str, tuple[int, int]]:
+    found = read.charts(window, by)["series"]
+    return {one["key"]: (one["total"]["ended"], one["total"]["failed"]) for one in found}
+
+
+def test_every_chart_tells_the_same_and_by_each_dimension_it_adds_up() -> None:
+    acme, other = client_of("acme"), client_of("other")
+    worker = HandWorker("node-1")
+    for _ in range(3):
+        worker.run(UUID(acme.task()), took_s=2.0)
+    worker.run(UUID(acme.task(category="urgent", total_attempts=1)), outcome=Outcome.FAILED, error="no")
+    worker.run(UUID(other.task()), took_s=40.0)
+    gone = UUID(other.task())
+    other.post(f"/tasks/{gone}/cancel")
+    other.task()
+    moved_back(120)
+    ended()
+    ended()  # a second time adds nothing
+    for window in ("5min", "1h"):
+        assert totals_of(window, "all") == {"all": (5, 1)}
+        assert totals_of(window, "tenant") == {"acme": (4, 1), "other": (1, 0)}
+        assert totals_of(window, "handler") == {HANDLER: (5, 1)}
+        assert totals_of(window, "node") == {"node-1": (5, 1)}
+        assert totals_of(window, "category") == {"delayable": (4, 0), "urgent": (1, 1)}
+    (shown,) = read.charts("5min", "all")["series"]
+    assert sum(shown["ended"]) * 10 == pytest.approx(5)
+    assert 30 < shown["total"]["run_time"]["p95"] <= 60
+    total = read.totals()[Dimension.ALL][""]
+    assert {state.name: n for state, n in layout.finished(total).items() if n} == {
+        "SUCCEEDED": 4, "FAILED": 1, "CANCELLED": 1,
+    }  # fmt: skip
+    assert (total[Place.STARTED], layout.ended(total)) == (5, 5)
+    assert set(read.totals()[Dimension.TENANT]) == {"acme", "other"}
+    page = Client()
+    page.force_login(User.objects.create_superuser("root"))
+    answer = page.get(reverse("admin:sw_charts"), {"window": "5min", "by": "node"})
+    assert [one["key"] for one in answer.json()["series"]] == ["node-1"]
+    assert page.get(reverse("admin:sw_charts"), {"window": "5y"}).status_code == 404
+
+
+def test_queues_and_slots_are_sampled_once_however_many_upkeeps_look() -> None:
+    acme, other = client_of("acme"), client_of("other")
+    settle()  # the mark is there
+    HandWorker("node-1").start(UUID(acme.task()))
+    for _ in range(3):
+        other.task(category="urgent")
+    threads = [threading.Thread(target=sample) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sample() == 0  # not due yet
+    rows = {(Dimension(row.dimension), row.key): row.numbers for row in Rollup.objects.filter(grain=layout.EVER)}
+    assert rows[Dimension.ALL, ""][Place.SAMPLES] == 1
+    waiting = {key: numbers[Place.WAITING] for key, numbers in rows.items() if numbers[Place.WAITING]}
+    assert waiting == {
+        (Dimension.ALL, ""): 3, (Dimension.TENANT, str(other.tenant.pk)): 3, (Dimension.HANDLER, HANDLER): 3,
+        (Dimension.NODE, layout.NONE): 3, (Dimension.CATEGORY, "urgent"): 3,
+    }  # fmt: skip
+    used = {
+        key: (n[Place.USED_MILLI], n[Place.SLOTS_MILLI]) for (kind, key), n in rows.items() if kind == Dimension.SLOT
+    }
+    assert used == {"process": (1000, 4000), "script": (0, 2000)}
+
+
+def test_keys_beyond_the_most_are_added_up_and_idle_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(layout, "MAX_KEYS", 2)
+    monkeypatch.setattr(layout, "PLACES_KEPT_FREE", 1)
+    clients = [client_of(f"client-{n}") for n in range(4)]
+    worker = HandWorker("node-1")
+    for n, client in enumerate(clients):
+        for _ in range(4 - n):
+            worker.run(UUID(client.task()))
+    moved_back(60)
+    settle()
+    assert totals_of("1h", "tenant") == {"client-0": (4, 0), "client-1": (3, 0), OTHERS: (3, 0)}
+    with connect() as conn:
+        fill.forget(conn, 100)
+    assert set(read.totals()[Dimension.TENANT]) == {"client-0", OTHERS}
+    worker.run(UUID(clients[3].task()))
+    settle()
+    assert set(read.totals()[Dimension.TENANT]) == {"client-0", "client-3", OTHERS}
+
+
+def test_rows_go_when_their_time_is_over_and_what_is_older_is_not_written() -> None:
+    acme = client_of("acme")
+    HandWorker("node-1").run(UUID(acme.task()))
+    moved_back(2 * 3_600)
+    settle()
+    assert set(Rollup.objects.values_list("grain", flat=True)) == {0, 60, 600, 3_600}
+    old = timezone.now() - timedelta(days=3)
+    Rollup.objects.filter(grain=60).update(at=old)
+    with connect() as conn:
+        assert fill.forget(conn, 100) == 5
+    assert not Rollup.objects.filter(grain=60).exists()
+
+
+def test_late_starts_and_expired_tasks_are_late() -> None:
+    acme = client_of("acme")
+    task_id = UUID(acme.task())
+    HandWorker("node-1").run(task_id)
+    Task._plain.filter(pk=task_id).update(latest_start=timezone.now() - timedelta(hours=1), state=TaskState.SUCCEEDED)
+    settle()
+    assert read.totals()[Dimension.ALL][""][Place.LATE] == 1
