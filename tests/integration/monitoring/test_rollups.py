@@ -123,7 +123,7 @@ def test_keys_beyond_the_most_are_added_up_and_idle_ones_make_room(monkeypatch: 
     for n, client in enumerate(clients):
         for _ in range(4 - n):
             worker.run(UUID(client.task()))
-    moved_back(60)
+    moved_back(120)
     settle()
     assert totals_of("1h", "tenant") == {"client-0": (4, 0), "client-1": (3, 0), OTHERS: (3, 0)}
     with connect() as conn:
