@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
+from fnmatch import fnmatchcase
 from typing import Any
 
 from django.conf import settings
@@ -53,6 +54,10 @@ class Conf:
     """Patterns of the names of Celery tasks that are durable, comma-separated: `orders.*`. In a Django project they hold for
     its Celery applications; see [From Celery](../how-to/from-celery.md). A process that names them accepts their tasks
     before any worker has them."""
+    shadow: tuple[str, ...] = ()
+    """Patterns of the names of Celery tasks that stay Celery's, while what the ledger would make of each call and what Celery
+    does with it is noted beside, for `doctor --compare`: see [Before you move](../how-to/moving.md#the-shadow). No name may
+    be durable too."""
     demo_handlers: bool = False
     """Export the small ``demo.*`` handlers; ``make up`` does."""
     capacity: tuple[int, ...] = ()
@@ -150,8 +155,17 @@ class Conf:
             raise WrongSetting("CAPACITY", "must be six numbers")
         if faults := [f"has {label!r}, which {fault}" for label in self.labels if (fault := fault_in(label))]:
             raise WrongSetting("LABELS", faults[0])
+        self._refuse_both()
         if self.public_url.endswith("/"):
             object.__setattr__(self, "public_url", self.public_url.rstrip("/"))
+
+    def _refuse_both(self) -> None:
+        """Refuse a pattern of tasks that would be durable and in the shadow."""
+        pairs = ((one, other) for one in self.shadow for other in self.durable)
+        if both := [pair for pair in pairs if fnmatchcase(*pair) or fnmatchcase(*reversed(pair))]:
+            raise WrongSetting(
+                "SHADOW", f"has {both[0][0]!r}, and DURABLE has {both[0][1]!r}: a name is of one of the two"
+            )
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> Conf:

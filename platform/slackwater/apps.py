@@ -4,6 +4,7 @@ from django.apps import AppConfig
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
+from scheduler_ext.task import handlers
 from slackwater_conf import conf
 
 BACKEND = "slackwater.django_tasks.SlackwaterBackend"
@@ -18,10 +19,15 @@ class SlackwaterConfig(AppConfig):
     def ready(self) -> None:
         """Install on the project's Celery applications where ``DURABLE`` names tasks."""
         try:
-            durable = conf().durable
+            durable, shadowed = conf().durable, conf().shadow
         except ImproperlyConfigured:  # ``manage.py check`` says what is wrong
             return
         backends = {params.get("BACKEND") for params in getattr(settings, "TASKS", {}).values()}
+        handlers.declare(durable, shadowed)
+        if shadowed:
+            from slackwater import shadow
+
+            shadow.install()
         if durable or BACKEND in backends:
             from slackwater.durable import install_everywhere
 

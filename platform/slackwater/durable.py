@@ -22,22 +22,23 @@ from celery.contrib.django.task import DjangoTask
 from django.conf import ENVIRONMENT_VARIABLE, settings
 
 from scheduler_ext.core.errors import ConfigurationError
-from scheduler_ext.task import handlers, publishing
+from scheduler_ext.task import publishing
 from slackwater import wiring
-from slackwater_conf import conf
 
 ROUTE: Final = "scheduler_ext.dispatch.router.route"
 SETTINGS: Final = "slackwater.settings.installed"
 
 
-def install(app: Celery, *, database_url: str = "", key: str = "", tenant: str = "", durable: Sequence[str] = ("*",),
-            redis_url: str = "") -> None:  # fmt: skip
-    """Make the tasks of ``app`` durable whose names a pattern of ``durable`` matches.
+def install(app: Celery, *, database_url: str = "", key: str = "", tenant: str = "", durable: Sequence[str] | None = None,
+            shadow: Sequence[str] = (), redis_url: str = "") -> None:  # fmt: skip
+    """Make the tasks of ``app`` durable whose names a pattern of ``durable`` matches: all, if neither it nor ``shadow`` is given.
 
-    ``database_url``: the ledger's. ``key``: the platform's secret key. ``tenant``: slug of the one who owns the tasks
-    while no tenant is in context. ``redis_url``: the platform's Redis; the broker's unless given. The processes of a
-    worker find all this in their environment. In a Django project the settings say it, and nothing is given here.
+    ``shadow``: patterns of tasks that stay Celery's and are watched. ``database_url``: the ledger's. ``key``: the
+    platform's secret key. ``tenant``: slug of the one who owns the tasks while no tenant is in context. ``redis_url``: the
+    platform's Redis; the broker's unless given. The processes of a worker find all this in their environment. In a Django
+    project the settings say it, and nothing is given here.
     """
+    durable = durable if durable is not None else () if shadow else ("*",)
     if database_url:
         if settings.configured:
             raise ConfigurationError(
@@ -45,16 +46,16 @@ def install(app: Celery, *, database_url: str = "", key: str = "", tenant: str =
             )
         os.environ |= {
             "SLACKWATER_DATABASE_URL": database_url, "SLACKWATER_SECRET_KEY": key, "SLACKWATER_TENANT": tenant,
-            "SLACKWATER_DURABLE": ",".join(durable), "SLACKWATER_REDIS_URL": redis_url or str(app.conf.broker_url),
-            ENVIRONMENT_VARIABLE: SETTINGS,
+            "SLACKWATER_DURABLE": ",".join(durable), "SLACKWATER_SHADOW": ",".join(shadow),
+            "SLACKWATER_REDIS_URL": redis_url or str(app.conf.broker_url), ENVIRONMENT_VARIABLE: SETTINGS,
         }  # fmt: skip
         django.setup()
-    lead(app)
+    if durable:
+        lead(app)
 
 
 def install_everywhere() -> None:
     """Install on every application of this process, those that are made later as soon as they are complete."""
-    handlers.declare(conf().durable)
     _state.connect_on_app_finalize(lead)
     for app in list(_state._get_active_apps()):  # type: ignore[attr-defined]  # not in the stubs
         lead(app)

@@ -102,6 +102,11 @@ OPTIONS: Final = (
 )  # fmt: skip
 """Every option, in the order of the page."""
 MEANINGLESS: Final = frozenset(o.name for o in OPTIONS if o.fate is Fate.MEANINGLESS) | {"ignore_result"}
+CHOSEN: Final = MEANINGLESS & {
+    "queue", "routing_key", "exchange", "serializer", "compression", "delivery_mode", "immediate", "mandatory",
+    "retry_policy", "shadow", "ignore_result",
+}  # fmt: skip
+"""Those of them that somebody may have chosen: Celery gives the others by itself."""
 CALL_OPTIONS: Final = frozenset(o.name for o in OPTIONS if CALLED in o.given)
 _USUAL: Final = {"Strategy": "celery.worker.strategy:default", "Request": "celery.worker.request:Request"}
 
@@ -202,6 +207,12 @@ def meant(options: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value for name, value in options.items() if name not in MEANINGLESS and value not in (None, {}, [], ())
     }
+
+
+def unused(app: Any, options: Mapping[str, Any]) -> list[str]:
+    """Options of a call, or of its task, that somebody chose and that mean nothing here."""
+    usual = {"serializer": app.conf.task_serializer, "ignore_result": app.conf.task_ignore_result}
+    return sorted(name for name in CHOSEN & options.keys() if options[name] not in (None, False, usual.get(name)))
 
 
 def fields_of_call(options: Mapping[str, Any], app: Any, now: datetime, where: str = "") -> dict[str, Any]:

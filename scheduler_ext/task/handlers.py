@@ -27,6 +27,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 _exports: dict[str, Export] = {}
 _patterns: list[str] = []
+_shadow: list[str] = []
 RESERVED = ("celery.", "slackwater.")
 
 
@@ -123,9 +124,18 @@ def _enter(
     )  # fmt: skip
 
 
-def declare(patterns: Iterable[str]) -> None:
-    """Patterns of the names of Celery tasks that are handlers, wherever they are defined: ``orders.*``."""
+def declare(patterns: Iterable[str], shadow: Iterable[str] = ()) -> None:
+    """Patterns of the names of Celery tasks that are handlers, wherever they are defined: ``orders.*``.
+
+    ``shadow``: of those that stay Celery's while they are watched.
+    """
     _patterns[:] = patterns
+    _shadow[:] = shadow
+
+
+def is_shadowed(task: str) -> bool:
+    """Whether a Celery task stays Celery's, and is watched."""
+    return bool(_shadow) and not task.startswith(RESERVED) and any(fnmatchcase(task, pattern) for pattern in _shadow)
 
 
 def is_declared(task: str) -> bool:
@@ -135,7 +145,9 @@ def is_declared(task: str) -> bool:
 
 def export_declared(app: Any, *names: str) -> None:
     """Export an application's tasks that are handlers by name; the first that cannot be exported raises."""
-    for name in names or (sorted(app.tasks) if _patterns else ()):
+    for name in names or (sorted(app.tasks) if _patterns or _shadow else ()):
+        if is_shadowed(name) and (is_declared(name) or of_task(name) is not None):
+            raise ConfigurationError(f"{name} is durable and in SHADOW: it can be one of the two", field="SHADOW")
         if is_declared(name) and of_task(name) is None:
             export(app.tasks[name], idempotent=bool(app.tasks[name].acks_late))
 

@@ -160,9 +160,9 @@ class Publishing:
 
     def _check_plain(self, name: str, kwargs: Any, options: Mapping[str, Any]) -> None:
         """Refuse an ordinary message that names handlers in its links: they would run beside the ledger."""
-        brought = [one for option in ("chain", "chord", *LINKS) for one in _leaves(options.get(option))]
+        brought = [one for option in ("chain", "chord", *LINKS) for one in leaves(options.get(option))]
         if name in MAPS:
-            brought += _leaves((kwargs or {}).get("task"))
+            brought += leaves((kwargs or {}).get("task"))
         for leaf in brought:
             if self.is_handler(leaf):
                 raise InvalidInput(
@@ -171,7 +171,7 @@ class Publishing:
 
     def concerns(self, canvas: Signature[Any]) -> bool:
         """Whether a canvas has handlers in it."""
-        return any(self.is_handler(name) for name in _leaves(canvas))
+        return any(self.is_handler(name) for name in leaves(canvas))
 
     def publish(self, canvas: Signature[Any], args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
         """``apply_async`` of a canvas with handlers in it: all of it is stored in the ledger."""
@@ -231,27 +231,27 @@ def _arguments(request: Any) -> tuple[list[Any], dict[str, Any]]:
     return list(request.args), request.kwargs
 
 
-def _leaves(found: Any) -> Iterator[str]:
+def leaves(found: Any) -> Iterator[str]:
     """The names of all tasks in a signature, a canvas, or a list of such."""
     if not found:
         return
     if isinstance(found, (list, tuple)):
         for one in found:
-            yield from _leaves(one)
+            yield from leaves(one)
         return
     signature: Any = maybe_signature(found)
     inner = signature.get("kwargs") or {}
     if signature.get("subtask_type") in ("chain", "group", "chord"):
         header = inner.get("header")
-        yield from _leaves(list(inner.get("tasks") or ()))
-        yield from _leaves(header if not isinstance(header, (list, tuple)) else list(header))
-        yield from _leaves(inner.get("body"))
+        yield from leaves(list(inner.get("tasks") or ()))
+        yield from leaves(header if not isinstance(header, (list, tuple)) else list(header))
+        yield from leaves(inner.get("body"))
     else:
         yield signature["task"]
         if signature["task"] in MAPS:
-            yield from _leaves(inner.get("task"))
+            yield from leaves(inner.get("task"))
     for option in LINKS:
-        yield from _leaves((signature.get("options") or {}).get(option))
+        yield from leaves((signature.get("options") or {}).get(option))
 
 
 def _told(task: Any) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from slackwater_tasks.models.runtime import (
     Upload,
     UploadPart,
 )
+from slackwater_tasks.models.shadow import ShadowCall, ShadowRun
 from slackwater_tasks.models.submission import IdempotencyKey, Script, Workflow, WorkflowTemplate
 from slackwater_tasks.models.task import LiveTask, Task
 
@@ -56,6 +57,8 @@ __all__ = [
     "RunTime",
     "Script",
     "Secret",
+    "ShadowCall",
+    "ShadowRun",
     "ShadowUse",
     "Task",
     "TaskEvent",

@@ -58,6 +58,15 @@ DELETE FROM slackwater_tasks_effect WHERE (tenant_id, key) IN (
     SELECT tenant_id, key FROM slackwater_tasks_effect WHERE done_at < clock_timestamp() - %s * interval '1 day'
     ORDER BY done_at LIMIT %s)
 """
+SHADOW_KEPT_DAYS = 30
+OLD_SHADOWS = tuple(
+    f"""
+DELETE FROM slackwater_tasks_{table} WHERE id IN (
+    SELECT id FROM slackwater_tasks_{table} WHERE {at} < clock_timestamp() - %s * interval '1 day' ORDER BY {at} LIMIT %s)
+"""  # noqa: S608 - texts of ours
+    for table, at in (("shadowcall", "at"), ("shadowrun", "began_at"))
+)
+"""Delete what the shadow of Celery's tasks has noted long ago."""
 TENANTS = """
 SELECT t.id, p.retention_days FROM slackwater_tenants_tenant t JOIN slackwater_tenants_plan p ON p.id = t.plan_id
 WHERE p.retention_days > 0 ORDER BY t.id
@@ -79,7 +88,7 @@ PAST = (
 def prune(db: Database, tenant_id: int | None = None) -> int:
     """Delete one batch of each tenant (or of one) that is older than its plan keeps it; returns how many.
 
-    Tasks are counted, and the keys of effects, which go only where no tenant is named.
+    Tasks are counted, and the keys of effects and the shadow's notes, which go only where no tenant is named.
     """
     count = uploads.expire(db, BATCH) if tenant_id is None else 0
     for tenant, days in db.conn.execute(TENANTS).fetchall():
@@ -88,6 +97,7 @@ def prune(db: Database, tenant_id: int | None = None) -> int:
             count += db.repeatable(partial(_prune_loose, params)) + db.repeatable(partial(_prune_workflows, params))
     if tenant_id is None:
         count += int(db.conn.execute(OLD_EFFECTS, (EFFECTS_KEPT_DAYS, BATCH)).rowcount)
+        count += sum(db.conn.execute(statement, (SHADOW_KEPT_DAYS, BATCH)).rowcount for statement in OLD_SHADOWS)
     return count
 
 

@@ -38,13 +38,14 @@ SIGNALS: Final = (
 _tasks: Any = vars(_state)["_task_stack"]
 push_task, pop_task = _tasks.push, _tasks.pop
 """The task for ``celery.current_task``."""
-_FIXUP: Final = "celery.fixups.django"
-"""The loader, which closes Django's connections around each message; we call it once per slice."""
+_DEAF: Final = {"celery.fixups.django", "slackwater.shadow"}
+"""Receivers that need no run of ours: the loader closes Django's connections around each message, which we do once per
+slice; the shadow watches tasks that stay Celery's."""
 
 
 def listened() -> bool:
     """Whether anybody listens to the signals of runs."""
-    return any(_home(receiver) != _FIXUP for signal in SIGNALS for _, receiver in signal.receivers or ())
+    return any(_home(receiver) not in _DEAF for signal in SIGNALS for _, receiver in signal.receivers or ())
 
 
 def _home(receiver: Any) -> str | None:

@@ -31,6 +31,8 @@ from slackwater_tasks.models import (  # fmt: skip
     LiveTask,
     Pause,
     Secret,
+    ShadowCall,
+    ShadowRun,
     Task,
     TaskEvent,
     Workflow,
@@ -133,14 +135,21 @@ def test_retention_is_the_plans_and_nought_means_for_ever(acme: Tenant, db: Data
         assert prune(db) == gone
 
 
-def test_old_effects_go_and_doubtful_ones_stay(acme: Tenant, db: Database) -> None:
+def test_old_effects_and_shadows_go_and_doubtful_ones_stay(acme: Tenant, db: Database) -> None:
     long_ago = timezone.now() - timedelta(days=401)
     common: dict[str, Any] = {"tenant": acme, "task_id": UUID(int=1), "fence": 1, "claimed_at": long_ago}
     Effect._plain.create(key="done", state=2, done_at=long_ago, **common)
     Effect._plain.create(key="new", state=2, done_at=timezone.now(), **common)
     Effect._plain.create(key="doubt", state=1, **common)
-    assert prune(db) == 1
+    for days in (31, 29):
+        at = timezone.now() - timedelta(days=days)
+        ShadowCall._plain.create(
+            celery_id=str(days), at=at, due_at=at, size=0, fields={}, dropped=[], missed=0, watched=True
+        )
+        ShadowRun.objects.create(celery_id=str(days), retries=0, began_at=at)
+    assert prune(db) == 3
     assert set(Effect._plain.values_list("key", flat=True)) == {"new", "doubt"}
+    assert [row.celery_id for row in (ShadowCall._plain.get(), ShadowRun.objects.get())] == ["29", "29"]
 
 
 def test_the_command_prunes_to_the_end(acme: Tenant) -> None:
