@@ -146,7 +146,9 @@ def _apply(schedule: Schedule, values: Mapping[str, Any], now: datetime) -> None
     if {"task", "workflow", "name"} & set(values):
         _check_task(schedule.tenant, schedule)
     if was_paused and not schedule.paused:
-        _set_next(schedule, next_after(rule_of(schedule), now))
+        schedule.next_fire_at = None  # what was due meanwhile is passed over
+        anew = RULE_FIELDS & set(values)
+        _set_next(schedule, _next_after_change(schedule, values, now) if anew else next_after(rule_of(schedule), now))
     elif TIMING & set(values):
         _set_next(schedule, _next_after_change(schedule, values, now))
     elif schedule.paused:

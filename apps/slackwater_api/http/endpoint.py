@@ -30,7 +30,7 @@ from slackwater_api.http import cors
 from slackwater_api.http.auth import BearerAuthentication, Principal
 from slackwater_api.http.blotting import blotted
 from slackwater_api.http.body import read_object
-from slackwater_api.http.once import REPLAYED, idempotency_key, made_once
+from slackwater_api.http.once import REPLAYED, as_first, idempotency_key, made_once
 from slackwater_api.http.operation import QUOTE, Operation, answer, asks_quote, unchanged
 from slackwater_api.http.problems import RATE_POLICY, WAITING_POLICY, MethodNotAllowed, as_response, problem
 from slackwater_tasks.explain.quote import quote
@@ -198,6 +198,8 @@ class ApiView(PublicView):
         else:
             key = idempotency_key(request)
             response = work() if key is None else made_once(self.tenant, request._request, key, work)
+        if type(response) is Response and request.method == "POST" and "HTTP_IDEMPOTENCY_KEY" in request.META:
+            as_first(response)
         for name, value in told_left(limits.noted.left).items():
             response[name] = value
         return response

@@ -2,7 +2,7 @@
 
 Key, change and answer are one transaction. A repeat that comes meanwhile waits for it; what a crash left undone was not
 done; and what was done has its answer, whether or not that reached the client. Submissions keep their tasks' ids in the
-same table, and answer from them.
+same table, and answer from them; where the key came in the body, or the id is the client's own, a repeat says that it is one.
 """
 
 from __future__ import annotations
@@ -63,6 +63,13 @@ def made_once(
     response = HttpResponse(answer.content, status=answer.status, headers={**answer.headers, **REPLAYED})
     response["Content-Type"] = "application/json"
     return response
+
+
+def as_first(response: Response) -> None:
+    """Let the repeat of a submission, which tells of itself, be the first answer: its key came in the header."""
+    if response.has_header("Idempotency-Replayed"):
+        response.status_code = 201
+        response.data["created"] = True
 
 
 def _hash(request: HttpRequest) -> str:

@@ -116,12 +116,12 @@ def answers(entries: Sequence[Entry]) -> list[HttpResponseBase]:
         limits.noted.left = None
         stored = _stored(some[0][1], [one for _, _, one in some])
         left = told_left(limits.noted.left)
-        for (n, _, _), outcome in zip(some, stored, strict=True):
+        for (n, _, single), outcome in zip(some, stored, strict=True):
             request = requests[n]
             if isinstance(outcome, Exception):
                 found[n] = request.problem(outcome)
             else:
-                status, body, headers = submitted(outcome)
+                status, body, headers = submitted(outcome, as_first=single.idempotency_key is not None)
                 found[n] = request.answer(status, body, {**headers, **(left if outcome.created else {})})
     return [found[n] for n in range(len(entries))]
 

@@ -52,7 +52,11 @@ class Base:
 
     def ask(self, call: Call) -> Flow[Any]:
         """One request's JSON."""
-        return (yield from ask(call, self.retries)).json()
+        answer = yield from ask(call, self.retries)
+        found = answer.json()
+        if "Idempotency-Replayed" in answer.headers and "created" in (found or ()):
+            found["created"] = False  # the server gives the first answer again, word for word
+        return found
 
     def until_ended(self, path: str, timeout_s: float | None) -> Flow[Any]:
         """Hold requests until something has ended; ``TimedOut`` when it has not."""

@@ -198,6 +198,10 @@ def test_the_answer_is_a_views(acme: ApiClient, body: bytes, headers: dict[str, 
         response = await front.threads.run(_by_view, front, there._scope, body)
         assert (here.status, here.json.keys()) == (response.status_code, json.loads(response.content).keys())
         mine = {name.lower(): value for name, value in here.headers.items()}
+        if headers.get("idempotency_key"):
+            repeat = Submission(front, acme.text, body, **headers)
+            await repeat.run()
+            assert (repeat.status, repeat.json) == (here.status, here.json)
         its = {name.lower(): value for name, value in response.items()}
         added = {"content-security-policy", "server-timing", "content-length", "connection"}
         assert mine.keys() - added == its.keys() - added

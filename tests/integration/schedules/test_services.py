@@ -188,6 +188,10 @@ def test_a_paused_schedule_fires_not_and_misses_nothing(acme: Tenant) -> None:
         next_fire_at=schedule.anchor_at - timedelta(hours=4),
     )
     assert fire_due() == Counter()
+    past: dict[str, Any] = {"kind": "once", "rule": {"at": "2001-01-01T00:00:00Z"}}
+    for wrong in ({"rule": {"every_s": 0}}, past):
+        with pytest.raises(InvalidInput):
+            services.update_schedule(acme.pk, schedule.pk, {**wrong, "paused": False})
     resumed = services.resume_schedule(acme.pk, schedule.pk)
     assert resumed.next_due_at is not None
     assert resumed.next_due_at > datetime.now(UTC)

@@ -39,7 +39,7 @@ def fits(kind: str, rule: Any) -> bool:
     return True
 
 
-@pytest.mark.parametrize("shape", ["PreviewIn", "ScheduleIn"])
+@pytest.mark.parametrize("shape", ["PreviewIn", "ScheduleIn", "PatchedScheduleChange"])
 def test_the_document_and_the_reader_of_rules_agree(shape: str) -> None:
     plain = json.loads(json.dumps(document(), default=str))
     says = Draft202012Validator({"$ref": f"#/components/schemas/{shape}", "components": plain["components"]})
@@ -49,5 +49,8 @@ def test_the_document_and_the_reader_of_rules_agree(shape: str) -> None:
     for date in DATES:
         rule = {"dates": [date]}
         assert fits("annually", rule) is says.is_valid({**rest, "kind": "annually", "rule": rule}), date
-    assert not says.is_valid({**rest, "kind": "weekly"})
+    assert says.is_valid({**rest, "kind": "weekly"}) is (shape == "PatchedScheduleChange"), "what is not changed stays"
     assert says.is_valid({**rest, "kind": "daily"})
+    if shape == "PatchedScheduleChange":
+        assert all(says.is_valid({"rule": rule}) for _, rule in GOOD)
+        assert not any(says.is_valid({"rule": rule}) for rule in ({"hours": 1}, {"days": [0]}, {"cron": 5}, []))

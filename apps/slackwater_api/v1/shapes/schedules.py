@@ -63,6 +63,8 @@ def _by_kind() -> Iterator[dict[str, Any]]:
 
 RULE_OF_KIND = {"anyOf": list(_by_kind())}
 """Which rule goes with which kind."""
+RULE_OF_CHANGE = {"anyOf": [{"properties": each["properties"]} for each in RULE_OF_KIND["anyOf"]]}
+"""The same where what is not given stays: a rule without a kind is one of the kind there is."""
 
 
 class ScheduledTask(TaskIn):
@@ -130,7 +132,7 @@ class ScheduleFields(Ruled):
 class ScheduleChange(ScheduleFields):
     """The fields of a schedule that can be changed."""
 
-    rules = {"allOf": [{"not": {"required": ["task", "workflow"]}}]}
+    rules = {"allOf": [{"not": {"required": ["task", "workflow"]}}, RULE_OF_CHANGE]}
 
     version = s.IntegerField(
         required=False, allow_null=True, help_text="The version you saw: a 409 when it has moved on since."

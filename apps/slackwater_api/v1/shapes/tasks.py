@@ -245,7 +245,7 @@ class Submitted(s.Serializer[Any]):
 
     id = s.UUIDField(required=False, help_text="The task's, where one was submitted.")
     task_ids = s.ListField(child=s.UUIDField(), help_text="In the order given.")
-    created = s.BooleanField(help_text="False when the idempotency key returned the first answer.")
+    created = s.BooleanField(help_text="False where it was there: under this id, or with this idempotency key in the body.")
 
 
 class WorkflowSubmitted(s.Serializer[Any]):

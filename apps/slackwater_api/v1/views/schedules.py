@@ -148,7 +148,10 @@ class OneSchedule(ApiView, path="schedules/<uuid:schedule_id>", tag="schedules")
         examples=[request_example("pause", {"paused": True})],
     )
     def patch(self, request: Request, schedule_id: UUID) -> Response:
-        """Change fields; ``version`` makes it a 409 when the schedule has moved on since."""
+        """Set the fields given, each as a whole: a ``rule`` or a ``task`` takes the old one's place, nothing is merged.
+
+        Another ``kind`` brings its own ``rule``. ``version`` makes it a 409 when the schedule has moved on since.
+        """
         changes = read_json(request._request)
         version = whole(changes.pop("version", None)) if isinstance(changes, dict) else None
         if version is not None and (not isinstance(version, int) or isinstance(version, bool)):

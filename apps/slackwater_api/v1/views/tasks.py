@@ -91,12 +91,12 @@ SUBMIT_EXAMPLES = [
 ]
 
 
-def submitted(one: service.Submission) -> tuple[int, dict[str, Any], dict[str, str]]:
+def submitted(one: service.Submission, *, as_first: bool = False) -> tuple[int, dict[str, Any], dict[str, str]]:
     """The answer to the submission of one task: status, body and headers."""
-    task_id = one.task_ids[0]
-    body = {"id": task_id, "task_ids": [task_id], "created": one.created}
+    task_id, is_new = one.task_ids[0], one.created or as_first
+    body = {"id": task_id, "task_ids": [task_id], "created": is_new}
     headers = {"Location": f"/api/v1/tasks/{task_id}", **({} if one.created else REPLAYED)}
-    return (201 if one.created else 200), body, headers
+    return (201 if is_new else 200), body, headers
 
 
 class Tasks(ApiView, path="tasks", tag="tasks"):
@@ -115,7 +115,7 @@ class Tasks(ApiView, path="tasks", tag="tasks"):
         quote=Quote,
     )
     def post(self, request: Request) -> Response:
-        """Store the tasks; 200 with the first ids when the idempotency key was used before."""
+        """Store the tasks; a repeat is answered as the first, and with 200 where its key stands in the body."""
         data = read_submission(request._request)
         tenant, actor, key = self.tenant, self.actor, idempotency_key(request)
         trace = trace_context.of_request(request.META)
