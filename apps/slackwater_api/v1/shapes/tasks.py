@@ -245,7 +245,9 @@ class Submitted(s.Serializer[Any]):
 
     id = s.UUIDField(required=False, help_text="The task's, where one was submitted.")
     task_ids = s.ListField(child=s.UUIDField(), help_text="In the order given.")
-    created = s.BooleanField(help_text="False where it was there: under this id, or with this idempotency key in the body.")
+    created = s.BooleanField(
+        help_text="False where it was there: under this id, or with this idempotency key in the body."
+    )
 
 
 class WorkflowSubmitted(s.Serializer[Any]):
