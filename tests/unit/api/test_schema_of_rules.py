@@ -29,6 +29,8 @@ BAD: list[tuple[str, Any]] = [
     ("interval", {"every_s": 0}), ("interval", {"every_s": True}), ("interval", []), ("hourly", {}),
 ]  # fmt: skip
 
+OF_NO_KIND: list[Any] = [{"hours": 1}, {"days": [0]}, {"cron": 5}, []]
+
 
 def fits(kind: str, rule: Any) -> bool:
     """Whether rules are read so."""
@@ -53,4 +55,4 @@ def test_the_document_and_the_reader_of_rules_agree(shape: str) -> None:
     assert says.is_valid({**rest, "kind": "daily"})
     if shape == "PatchedScheduleChange":
         assert all(says.is_valid({"rule": rule}) for _, rule in GOOD)
-        assert not any(says.is_valid({"rule": rule}) for rule in ({"hours": 1}, {"days": [0]}, {"cron": 5}, []))
+        assert not any(says.is_valid({"rule": rule}) for rule in OF_NO_KIND)

@@ -80,6 +80,7 @@ def test_the_documented_example_is_proved() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_800)
 def test_a_million_are_proved_in_a_minute(tmp_path: Path) -> None:
     """Of processor time, read from a file; each as long as those of the platform."""
     moment = "2026-11-23T10:00:00.000000Z"
