@@ -15,7 +15,7 @@ from django.utils.dateparse import parse_datetime
 from scheduler_ext.core.errors import DoesNotFit, InvalidInput, whole
 from scheduler_ext.core.labels import fault_in
 from scheduler_ext.core.plain_text import PLAIN, STEERS
-from scheduler_ext.core.resources import DIMENSIONS
+from scheduler_ext.core.resources import DIMENSIONS, refuse_unknown
 from scheduler_ext.core.retry import RetryPolicy
 
 T = TypeVar("T")
@@ -361,11 +361,8 @@ class Resources(Kind):
 
     def check(self, value: Any, path: str) -> dict[str, int]:
         found = of_type(value, dict, "an object of whole numbers", path)
+        refuse_unknown(found, path)
         for name, number in found.items():
-            if name not in self.NAMES:
-                raise InvalidInput(
-                    f"there is no such resource; known: {', '.join(self.NAMES)}", field=f"{path}.{name[:60]}"
-                )
             Whole(self.least(name), self.MOST).check(number, f"{path}.{name}")
         return {name: int(number) for name, number in found.items()}
 

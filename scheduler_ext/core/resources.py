@@ -87,9 +87,13 @@ def validate(vector: Iterable[Any], *, field: str = "resources") -> Vector:
 
 def from_mapping(values: Mapping[str, Any], *, field: str = "resources") -> Vector:
     """Build a vector from names; missing ones are 0; an unknown name is ``InvalidInput``."""
-    unknown = sorted(set(values) - set(DIMENSIONS))
-    if unknown:
-        raise InvalidInput(
-            f"there is no such resource; known are {', '.join(DIMENSIONS)}", field=f"{field}.{unknown[0]}"
-        )
+    refuse_unknown(values, field)
     return validate((values.get(name, 0) for name in DIMENSIONS), field=field)
+
+
+def refuse_unknown(names: Iterable[str], field: str) -> None:
+    """``InvalidInput`` names the first that is no resource."""
+    for name in names:
+        if name not in DIMENSIONS:
+            known = ", ".join(DIMENSIONS)
+            raise InvalidInput(f"there is no such resource; known: {known}", field=f"{field}.{str(name)[:60]}")

@@ -38,7 +38,7 @@ from scheduler_ext.core import ceiling_windows, resources
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.labels import fault_in, labels_of
 from scheduler_ext.core.states import Category
-from scheduler_ext.core.types import CLIENT, WorkKind
+from scheduler_ext.core.types import CLIENT, Vector, WorkKind
 from scheduler_ext.simulation.model import ONE_CPU, Cell, Job, RateLimit, Trace
 
 MICRO: Final = 1_000_000
@@ -148,9 +148,7 @@ def _jobs(tenant: Mapping[str, Any], number: int, duration: float, rng: random.R
     draw = _distribution(tenant.get("run_s"), f"{where}.run_s")
     vector = ONE_CPU
     if "vector" in tenant:
-        vector = resources.from_mapping(
-            _mapping(tenant["vector"], f"{where}.vector", resources.DIMENSIONS), field=f"{where}.vector"
-        )
+        vector = _vector(tenant["vector"], f"{where}.vector")
     expected = _expected(tenant.get("expected", True), f"{where}.expected")
     kind = _kind(tenant.get("kind", "process"), f"{where}.kind")
     tolerance = tenant.get("tolerance_s")
@@ -281,9 +279,7 @@ def _cell(value: Any) -> Cell:
         slots=counts.pop(WorkKind.PROCESS, 0),
         others=counts,
         labels=tuple(_labels(each, f"cell.labels[{n}]") for n, each in enumerate(labels)),
-        capacity=None
-        if capacity is None
-        else resources.from_mapping(_mapping(capacity, "cell.capacity", resources.DIMENSIONS), field="cell.capacity"),
+        capacity=None if capacity is None else _vector(capacity, "cell.capacity"),
     )
 
 
@@ -305,11 +301,15 @@ def _category(value: Any, where: str) -> Category:
         raise InvalidInput(f"must be one of {known}", field=f"{where}.category") from None
 
 
-def _mapping(value: Any, where: str, known: tuple[str, ...]) -> Mapping[str, Any]:
+def _vector(value: Any, where: str) -> Vector:
+    return resources.from_mapping(_mapping(value, where), field=where)
+
+
+def _mapping(value: Any, where: str, known: tuple[str, ...] | None = None) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
         raise InvalidInput("must be a mapping", field=where)
     for key in value:
-        if key not in known:
+        if known is not None and key not in known:
             raise InvalidInput(f"known are {', '.join(known)}", field=f"{where}.{key}")
     return value
 

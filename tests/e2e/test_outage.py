@@ -15,7 +15,7 @@ from slackwater.local.servers import EmbeddedRedis, socket_folder
 from slackwater_resources.models import Node
 from slackwater_tasks.ledger.connection import connect
 from tests.e2e.test_kill import running_child
-from tests.support.platform import BRIEF, Platform, reset
+from tests.support.platform import BRIEF, Platform
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -31,13 +31,11 @@ def own_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
 @pytest.fixture
 def platform(transactional_db: None, database_url: str, own_redis: EmbeddedRedis) -> Iterator[Platform]:
     """A platform on that Redis."""
-    reset()
     made = Platform(database_url, own_redis.url)
     try:
         yield made
     finally:
         made.close()
-        reset()
 
 
 def test_a_worker_outlives_its_broker(platform: Platform, own_redis: EmbeddedRedis, tmp_path: Path) -> None:

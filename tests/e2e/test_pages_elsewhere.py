@@ -18,7 +18,7 @@ from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import Finished
 from slackwater_tasks.ledger.hints import tell_changes
 from slackwater_tasks.runtime.work_store import PgWorkStore
-from tests.support.api import ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import ApiClient, client_of, furnish
 from tests.support.browser import CHROMIUM, NEEDS
 from tests.support.hand_worker import HandWorker
 from tests.support.processes import running
@@ -78,7 +78,6 @@ def pages() -> Iterator[int]:
 @pytest.fixture
 def api(database_url: str, redis_url: str, redis_client: Any, tmp_path: Path) -> Iterator[str]:
     """The API as it runs in production; its address."""
-    forget_lookups()
     furnish()
     env = {
         "SLACKWATER_DATABASE_URL": database_url, "SLACKWATER_REDIS_URL": redis_url,

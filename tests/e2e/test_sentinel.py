@@ -9,7 +9,7 @@ import pytest
 
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.dispatch import redis_client
-from tests.support.platform import Platform, reset
+from tests.support.platform import Platform
 from tests.support.sentinel import SentinelGroup
 from tests.support.waiting import wait_until
 
@@ -25,13 +25,11 @@ def redis_group(tmp_path: Path) -> Iterator[SentinelGroup]:
 @pytest.fixture
 def platform(transactional_db: None, database_url: str, redis_group: SentinelGroup) -> Iterator[Platform]:
     """A platform on that group."""
-    reset()
     made = Platform(database_url, redis_group.url)
     try:
         yield made
     finally:
         made.close()
-        reset()
 
 
 def test_nothing_is_lost_when_the_master_fails(platform: Platform, redis_group: SentinelGroup, tmp_path: Path) -> None:

@@ -1,6 +1,4 @@
-"""Fixtures of several folders: a tenant, and an administrator with a browser."""
-
-from collections.abc import Iterator
+"""Fixtures of several folders: a tenant, its client, and an administrator with a browser."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -8,19 +6,16 @@ from django.test import Client
 
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_tenant
-from tests.support.api import forget_lookups, furnish
+from tests.support.api import ApiClient, client_of, furnish, nothing_remembered
 from tests.support.runner import runner
 
-__all__ = ["runner"]
+__all__ = ["nothing_remembered", "runner"]
 
 
 @pytest.fixture
-def furnished(db: None) -> Iterator[None]:
-    """Tiers and a handler, and no memory of what another test rolled back."""
-    forget_lookups()
+def furnished(db: None) -> None:
+    """Tiers and a handler."""
     furnish()
-    yield
-    forget_lookups()
 
 
 @pytest.fixture
@@ -38,6 +33,12 @@ def page(root: User) -> Client:
 
 
 @pytest.fixture
-def tenant() -> Tenant:
+def tenant(furnished: None) -> Tenant:
     """A client organisation."""
     return create_tenant("acme", "Acme")
+
+
+@pytest.fixture
+def acme(furnished: None) -> ApiClient:
+    """A client of the API that speaks for a tenant of that name."""
+    return client_of("acme")

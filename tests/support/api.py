@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
+import pytest
 from django.test import Client
 
 from slackwater_api.http.auth import remembered
+from slackwater_dashboard import live
 from slackwater_resources.models import Handler, Tier
+from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import active_policies, reference_cache
+from slackwater_tasks.runtime import output
 from slackwater_tasks.submission import refusal_cache
 from slackwater_tenants.models import ApiKey, Tenant
 from slackwater_tenants.services import create_api_key, create_tenant
@@ -21,12 +25,21 @@ ALL_SCOPES = ("submit", "read", "cancel", "manage")
 TIERS = {"basic": (250, 256), "regular": (500, 1024), "premium": (1000, 4096)}
 
 
+@pytest.fixture(autouse=True)
+def nothing_remembered() -> None:
+    """A test begins as a process does: what this one remembers of rows, the test before may have rolled back."""
+    forget_lookups()
+
+
 def forget_lookups() -> None:
-    """Forget what this process remembers between requests: the test before may have rolled it back."""
+    """Forget what this process remembers of the database, as if it had been started anew."""
     reference_cache.forget()
     active_policies.forget()
     refusal_cache.forget()
     remembered.forget()
+    relatives.kept.forget()
+    output._limits.clear()
+    live._memory = live._Memory()
 
 
 def furnish() -> None:

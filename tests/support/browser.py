@@ -13,10 +13,9 @@ from django.contrib.auth.models import User
 from django.db import connections
 from django.urls import reverse
 
-from slackwater_dashboard import live
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_tenant
-from tests.support.api import forget_lookups, furnish
+from tests.support.api import furnish
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 QUIET = [
@@ -65,14 +64,10 @@ class Watched:
 
 
 @pytest.fixture
-def tenant(transactional_db: None) -> Iterator[Tenant]:
-    """A client organisation; what this process remembers of another test's rows is dropped."""
-    forget_lookups()
-    live._memory = live._Memory()
+def tenant(transactional_db: None) -> Tenant:
+    """A client organisation."""
     furnish()
-    yield create_tenant("acme", "Acme", trusted=True)
-    forget_lookups()
-    live._memory = live._Memory()
+    return create_tenant("acme", "Acme", trusted=True)
 
 
 @pytest.fixture

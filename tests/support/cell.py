@@ -22,7 +22,7 @@ from slackwater_tasks.models import LiveTask
 from slackwater_tasks.submission.service import submit
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
-from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, client_of, furnish
 from tests.support.hand_worker import HOLDER, HandWorker, raw_cursor
 
 
@@ -31,7 +31,6 @@ class Cell:
 
     def __init__(self, client: redis.Redis, settings: Any = None) -> None:
         self.settings = settings
-        forget_lookups()
         furnish()
         self.client = client_of("acme")
         self.tenant: Tenant = self.client.tenant

@@ -19,7 +19,7 @@ from slackwater_tasks.models import Attempt, LiveTask, Task, TaskEvent
 from slackwater_tasks.submission.service import submit, submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_tenant
-from tests.support.api import forget_lookups, furnish
+from tests.support.api import furnish
 from tests.support.processes import ManagedProcess, manage
 from tests.support.waiting import wait_until
 
@@ -212,8 +212,3 @@ def kill_all(worker: ManagedProcess) -> None:
     for process in family:
         with contextlib.suppress(psutil.Error):
             process.kill()
-
-
-def reset() -> None:
-    """What this process remembers of the last test's rows goes."""
-    forget_lookups()

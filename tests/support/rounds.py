@@ -19,7 +19,6 @@ from scheduler_ext.dispatch.queue_manager import QueueManager
 from slackwater_tasks.ledger import active_policies, transitions
 from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.models import LiveTask
-from tests.support.api import forget_lookups
 from tests.support.hand_worker import HOLDER, HandWorker, raw_cursor
 
 
@@ -47,7 +46,6 @@ class Rounds:
     def close(self) -> None:
         """Close the dispatcher's connections."""
         self.store.db.close()
-        forget_lookups()
 
     def changed(self) -> None:
         """What was chosen has changed: nobody goes by what they remember."""

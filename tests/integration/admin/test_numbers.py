@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
@@ -27,21 +26,11 @@ from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Tenant, TenantCounter
 from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
 from tests.support.waiting import wait_until
 
-
-@pytest.fixture(autouse=True)
-def furnished(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tiers and a handler, and no memory of what another test rolled back."""
-    request.getfixturevalue("transactional_db" if request.node.get_closest_marker("django_db") else "db")
-    forget_lookups()
-    live._memory = live._Memory()
-    furnish()
-    yield
-    forget_lookups()
-    live._memory = live._Memory()
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
 
 
 def administrator() -> Client:

@@ -10,17 +10,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.api import ApiClient, client_of, forget_lookups, furnish
 from tests.support.processes import running
 from tests.support.submitters import AWAY, free_port, is_up
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 @pytest.fixture

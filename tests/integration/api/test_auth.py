@@ -25,19 +25,13 @@ from slackwater_schedules.models import Schedule
 from slackwater_tasks.models import Artifact, DeadLetter, Line, LiveTask, RateLimit, Task
 from slackwater_tenants.models import ApiKey, Membership, Team, Tenant
 from slackwater_tenants.services import create_api_key, revoke_api_key
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, client_of
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
 WORDS = {"category"}
 """What is no tenant's own, and is named only beside what is."""
 METHODS = ("GET", "POST", "PATCH", "PUT", "DELETE")
-
-
-@pytest.fixture(autouse=True)
-def _furnished() -> None:
-    forget_lookups()
-    furnish()
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from uuid import UUID
 
 import httpx
 import pytest
-import redis
 from django.core.management import call_command
 from django.core.wsgi import get_wsgi_application
 from django.db import connections
@@ -21,20 +20,14 @@ from slackwater.cli import command
 from slackwater.client import AsyncClient, Client
 from slackwater_api.server.application import AsgiApplication
 from slackwater_tasks.ledger.hints import tell_changes
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient
 from tests.support.front import drive, finish, until
 from tests.support.usage import ended
 
-pytestmark = pytest.mark.django_db(transaction=True)  # the real handler closes connections between requests
+# The real handler closes connections between requests.
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 URL = "http://testserver"
 Command = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def acme(redis_client: redis.Redis) -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from slackwater_tenants.keys import make_key
 from slackwater_tenants.models import ApiKey, Tenant
 from slackwater_tenants.services import create_api_key
 from tests.integration.api.test_auth import fingerprint, own_something
-from tests.support.api import ALL_SCOPES, HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import ALL_SCOPES, HANDLER, ApiClient, client_of, furnish
 from tests.support.processes import running
 from tests.support.waiting import wait_until
 
@@ -131,7 +131,6 @@ def client_of_tenant(tenant: Tenant) -> ApiClient:
 @pytest.fixture
 def served(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Served]:
     """The API as it is run in production, on real objects."""
-    forget_lookups()
     furnish()
     for name in ("demo.add", "mail.send"):
         Handler.objects.create(name=name)

@@ -14,24 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from django.db import connections
 
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tenants.services import create_api_key, create_tenant
 from tests.integration.api.test_group_commit import BUSY, LOCK, WAITING, asked, held, stored
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER
 from tests.support.processes import ManagedProcess, running
 from tests.support.submitters import Client, free_port, is_up
 from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def _furnished(redis_client: redis.Redis) -> None:
-    forget_lookups()
-    furnish()
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("furnished", "redis_client")]
 
 
 # -- over processes ---------------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from slackwater_tasks.submission.service import submit, submit_workflow
 from slackwater_tasks.upkeep.jobs import LedgerUpkeep
 from slackwater_tenants.models import Plan
 from slackwater_tenants.scoping import tenant_scope
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish, ids
+from tests.support.api import HANDLER, ApiClient, client_of, furnish, ids
 from tests.support.hand_worker import HandWorker
 from tests.support.waiting import wait_until
 
@@ -184,7 +184,6 @@ def test_the_largest_graph_of_a_new_plan_can_be_handed_in_at_once() -> None:
 def test_the_first_question_about_a_large_graph_reads_no_edge(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forget_lookups()
     furnish()
     tenant = client_of("acme").tenant
     monkeypatch.setattr(relatives, "LARGE", 2)
@@ -217,7 +216,6 @@ def test_the_first_question_about_a_large_graph_reads_no_edge(
 def test_a_large_graph_that_its_caller_takes_back_is_not_kept(
     redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    forget_lookups()
     furnish()
     tenant = client_of("acme").tenant
     monkeypatch.setattr(relatives, "PACKED_FROM", 1)

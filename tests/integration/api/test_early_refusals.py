@@ -16,7 +16,7 @@ from slackwater_api.http.auth import remembered
 from slackwater_api.server import submission
 from slackwater_api.server.application import AsgiApplication
 from slackwater_tasks.submission import refusal_cache
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, client_of, furnish
 from tests.support.front import Visit, drive
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -45,7 +45,6 @@ class Submission(Visit):
 @pytest.fixture
 def acme(redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch) -> ApiClient:
     """A tenant that may submit two tasks in an hour."""
-    forget_lookups()
     furnish()
     monkeypatch.setattr("slackwater_api.http.auth.CACHE_TTL_S", 60.0)
     made = client_of("acme")

@@ -7,16 +7,9 @@ import uuid
 import pytest
 
 from slackwater_tasks.models import Task
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 def test_all_faults_are_told_at_once(acme: ApiClient) -> None:

@@ -17,7 +17,7 @@ from django.core.wsgi import get_wsgi_application
 from scheduler_ext.task.signature import schema_of
 from slackwater_api.http.tenant_document import tenant_document
 from slackwater_resources.models import Handler
-from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, client_of, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)  # the real handler closes connections between requests
 PACKAGE = "generated_slackwater"
@@ -61,7 +61,6 @@ def operation(tag: str, name: str) -> Any:
 
 
 def test_it_submits_a_task_reads_it_lists_it_and_is_told_what_is_wrong(generated: Any) -> None:
-    forget_lookups()
     furnish()
     acme = client_of("acme")
     models = importlib.import_module(f"{PACKAGE}.models")

@@ -12,7 +12,6 @@ from typing import Any
 
 import psycopg
 import pytest
-import redis
 from django.middleware.security import SecurityMiddleware
 
 from slackwater_api.http import auth
@@ -21,20 +20,14 @@ from slackwater_api.server.application import AsgiApplication
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tenants.services import create_api_key
 from tests.integration.api.test_early_refusals import OWN, Counted, Submission, told
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, client_of
 from tests.support.front import until
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("furnished", "redis_client")]
 TASK = json.dumps({"handler": HANDLER}).encode()
 LOCK = "SELECT 1 FROM slackwater_tenants_tenantcounter WHERE tenant_id = %s FOR UPDATE"
 BUSY = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND backend_xid IS NOT NULL"
 WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
-
-
-@pytest.fixture(autouse=True)
-def _furnished(redis_client: redis.Redis) -> None:
-    forget_lookups()
-    furnish()
 
 
 @pytest.fixture

@@ -12,17 +12,9 @@ from hypothesis import strategies as st
 from slackwater_api.http.body import parse_submission
 from slackwater_api.http.pieces import Pieces
 from slackwater_tasks.models import Task, Workflow
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    """A client of the tenant acme."""
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 BODIES: list[tuple[bytes, int, str]] = [

@@ -30,7 +30,6 @@ LIMIT = 100
 
 @pytest.fixture(autouse=True)
 def _furnished(monkeypatch: pytest.MonkeyPatch) -> None:
-    forget_lookups()
     furnish()
     monkeypatch.setattr(refusal_cache, "TIMEOUT_S", 10.0)
     monkeypatch.setattr(refusal_cache._remembered, "_clients", {})

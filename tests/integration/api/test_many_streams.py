@@ -18,7 +18,7 @@ from scheduler_ext.dispatch.keys import Keys
 from slackwater_tasks.models import LiveTask, Task
 from tests.integration.api.test_streams import tell
 from tests.support.api import ApiClient
-from tests.support.platform import Platform, reset
+from tests.support.platform import Platform
 from tests.support.processes import running
 from tests.support.submitters import free_port, is_up
 from tests.support.waiting import wait_until
@@ -99,7 +99,6 @@ def test_the_workers_tell_beginnings_and_ends(
     database_url: str, redis_url: str, redis_client: redis.Redis, handler: str
 ) -> None:
     """Real processes: a worker tells of beginnings only while somebody follows; coroutines and threads too."""
-    reset()
     platform = Platform(database_url, redis_url)
     try:
         platform.dispatcher()
@@ -127,4 +126,3 @@ def test_the_workers_tell_beginnings_and_ends(
         assert not LiveTask._plain.exists()
     finally:
         platform.close()
-        reset()

@@ -32,7 +32,6 @@ def ended(task: Started, place: int, outcome: Outcome) -> Finished:
 
 def test_an_event_has_one_moment(redis_client: redis.Redis, settings: Any) -> None:
     settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True, "WEBHOOK_PORTS": (0,)}
-    forget_lookups()
     furnish()
     acme, worker = client_of("acme"), HandWorker()
     made = hook(acme, "http://127.0.0.1:9/x")

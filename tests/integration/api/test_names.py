@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.api.test_openapi import PLAIN, operations
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, client_of, furnish
 
 ID = re.compile(r"(^|_)id$")
 UNIT = re.compile(r"_(seconds?|secs?|minutes?|hours?|ms|millis)$")
@@ -122,7 +122,6 @@ def empty_texts(value: Any, path: str = "") -> Iterator[str]:
 
 @pytest.mark.django_db
 def test_what_is_not_there_is_null_and_every_page_goes_on_where_the_last_one_ended() -> None:
-    forget_lookups()
     furnish()
     acme: ApiClient = client_of("acme")
     task_id = acme.task()

@@ -22,16 +22,9 @@ from slackwater_tasks.models import IdempotencyKey, Task
 from slackwater_tasks.submission import answers
 from slackwater_tenants.models import ApiKey
 from tests.integration.api.test_openapi import operations
-from tests.support.api import HANDLER, Answer, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, Answer, ApiClient, client_of, furnish
 
 MACHINE = {"name": "a machine", "scopes": ["read"]}
-
-
-@pytest.fixture
-def acme(db: None) -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 def replayed(answer: Answer) -> bool:
@@ -167,7 +160,6 @@ print(json.dumps(ends))
 def test_a_repeat_after_a_crash_between_commit_and_answer_gets_the_first_answer(
     database_url: str, redis_url: str, tmp_path: Path
 ) -> None:
-    forget_lookups()
     furnish()
     acme = client_of("acme")
     waiting = acme.task(start_at="2040-01-01T00:00:00Z")

@@ -35,7 +35,7 @@ from slackwater_schedules.fields import FIELDS as SCHEDULE_FIELDS
 from slackwater_tasks.models import Artifact, Attempt, AttemptLog, Chunk, DeadLetter, LiveTask, Task
 from slackwater_tasks.spec import EDITABLE, FIELDS
 from slackwater_tenants.services import create_api_key
-from tests.support.api import HANDLER, Answer, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, Answer, ApiClient, client_of, furnish
 
 SHOWN_BY_ANOTHER = {
     "put_task", "submit_tasks", "submit_workflow", "add_workflow_tasks", "backfill_schedule", "cancel_task", "put_secret",
@@ -177,7 +177,6 @@ def closed(schema: Any) -> Any:
 @pytest.fixture
 def acme(db: None) -> ApiClient:
     """A client of the tenant acme, whose cell has a node."""
-    forget_lookups()
     furnish()
     now = timezone.now()
     Node.objects.create(

@@ -13,16 +13,9 @@ from slackwater_resources.models import Tier
 from slackwater_tasks.models import Task
 from slackwater_tenants.members import ROLE_SCOPES
 from slackwater_tenants.models import ApiKey, Membership, Tenant
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, forget_lookups
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 def member(acme: ApiClient, name: str, role: str) -> tuple[str, ApiClient]:

@@ -17,16 +17,9 @@ from slackwater_api.http.pagination import encode
 from slackwater_tasks.models import DeadLetter, LiveTask, Task, TaskEvent
 from slackwater_tasks.runtime.sealed import reveal
 from slackwater_tenants.models import TenantCounter
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 def end(client: ApiClient, task_id: str, state: TaskState = TaskState.FAILED) -> None:

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_tasks.models import Task
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient
 
 pytestmark = pytest.mark.django_db
 DAILY: dict[str, Any] = {
@@ -19,14 +19,6 @@ DAILY: dict[str, Any] = {
     "rule": {"times": ["07:30"]},
     "task": {"handler": HANDLER},
 }
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    """A client of the tenant acme."""
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 def test_a_schedule_is_made_and_shows_its_next_firings(acme: ApiClient) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-import redis
 from django.db import connections
 
 from scheduler_ext.core.states import TaskState
@@ -18,17 +17,10 @@ from slackwater_api.live.status_cache import Statuses
 from slackwater_api.server.application import AsgiApplication
 from slackwater_tasks.ledger.hints import tell_changes
 from slackwater_tasks.read import tasks
-from tests.support.api import ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import ApiClient, client_of
 from tests.support.front import Visit, drive, finish, until
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def acme(redis_client: redis.Redis) -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 
 
 @pytest.fixture

@@ -24,19 +24,12 @@ from slackwater_tasks.runtime import progress
 from slackwater_tasks.runtime.progress import EVERY_S, MAX_CHARS, Teller
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tenants.services import create_api_key
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, client_of
 from tests.support.front import Visit, drive, finish, until
 from tests.support.hand_worker import HandWorker
 from tests.support.streams import events_in
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def acme(redis_client: redis.Redis) -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 
 
 def states(text: str | bytes) -> list[str]:

@@ -12,17 +12,9 @@ from django.utils import timezone
 
 from scheduler_ext.core.states import TaskState
 from slackwater_tasks.models import DeadLetter, LiveTask, Task
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    """A client of the tenant acme."""
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 def finish(task_id: str, state: TaskState = TaskState.FAILED) -> None:

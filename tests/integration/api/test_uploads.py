@@ -26,19 +26,12 @@ from slackwater_tasks.runtime.artifacts import PgArtifacts
 from slackwater_tasks.runtime.attempt import own_connection
 from slackwater_tasks.runtime.task_backend import PgTaskBackend
 from slackwater_tasks.upkeep.retention import delete_tenant, prune
-from tests.support.api import Answer, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import Answer, ApiClient, client_of, forget_lookups
 from tests.support.hand_worker import HandWorker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TEXT = bytes(range(256)) * 1_000
 PIECE = {"Content-Type": "application/offset+octet-stream", "Tus-Resumable": "1.0.0"}
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 BUCKET = os.environ.get("SLACKWATER_TEST_BUCKET", "")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from slackwater_api.server.application import AsgiApplication
-from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, client_of, furnish
 from tests.support.front import Visit, drive
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,7 +38,6 @@ class Walk:
 
 def test_a_submission_enters_no_more_rooms_than_it_does_today() -> None:
     furnish()
-    forget_lookups()
     client = client_of("acme")
     walk = Walk()
 

@@ -15,7 +15,7 @@ from django.utils import timezone
 from scheduler_ext.core.states import TaskState
 from slackwater_resources.models import Node, Tier
 from slackwater_tasks.models import LiveTask, Task
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, client_of
 
 pytestmark = pytest.mark.django_db
 
@@ -28,14 +28,6 @@ DIAMOND = {
         {"name": "publish", "handler": HANDLER, "depends_on": ["small", "large"]},
     ],
 }
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    """A client of the tenant acme."""
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 def test_a_workflow_is_stored_and_counted_by_state(acme: ApiClient) -> None:

@@ -13,18 +13,10 @@ from scheduler_ext.core.states import Outcome
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.models import LiveTask
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient
 from tests.support.hand_worker import HandWorker
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    """A client of the tenant acme."""
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 def live(task_id: str) -> LiveTask:

@@ -23,19 +23,10 @@ from slackwater_tasks.submission import service
 from slackwater_tasks.upkeep import ended_workflows
 from slackwater_tenants.models import Tenant, TenantCounter
 from slackwater_tenants.scoping import tenant_scope
-from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def acme() -> Tenant:
-    """A tenant."""
-    forget_lookups()
-    furnish()
-    return create_tenant("acme", "Acme")
 
 
 class Mapped:
@@ -78,9 +69,9 @@ def upkeep() -> int:
     return count
 
 
-def test_a_task_for_each_element_and_their_results_in_order(acme: Tenant) -> None:
+def test_a_task_for_each_element_and_their_results_in_order(tenant: Tenant) -> None:
     given = {"over": "list", "path": "files", "item": "url", "index": "n"}
-    flow = Mapped(acme, map=given, args=[{"$from": "list", "path": "size"}], kwargs={"width": 200}, tags=["x"])
+    flow = Mapped(tenant, map=given, args=[{"$from": "list", "path": "size"}], kwargs={"width": 200}, tags=["x"])
     assert not upkeep(), "it waits for its list"
     assert (flow.task(flow.thumb)["map"], flow.task(flow.thumb)["waiting_for"]) == (given, 1)
     flow.listed({"files": ["a", "b", {"c": 1}], "size": 9})
@@ -106,8 +97,8 @@ def test_a_task_for_each_element_and_their_results_in_order(acme: Tenant) -> Non
     with connection.cursor() as cur:
         assert [ended.status for ended in ended_workflows.end(cur, 10)] == [3]
     assert not LiveTask._plain.exists()
-    assert TenantCounter.objects.get(pk=acme.pk).unfinished == 0
-    assert ended_workflows.delete(acme.pk, flow.id) == 6
+    assert TenantCounter.objects.get(pk=tenant.pk).unfinished == 0
+    assert ended_workflows.delete(tenant.pk, flow.id) == 6
     assert not MapNode._plain.exists()
 
 
@@ -127,10 +118,10 @@ def test_a_task_for_each_element_and_their_results_in_order(acme: Tenant) -> Non
         ([1, {"$from": "x"}], {}, "failed", "map over 'list': element 1 has the key $from"),
     ],
 )
-def test_what_is_no_list_or_too_long_fails_it(acme: Tenant, result: Any, fields: Any, state: str, told: str) -> None:
-    acme.plan.max_dag_tasks = 10
-    acme.plan.save()
-    flow = Mapped(acme, **fields)
+def test_what_is_no_list_or_too_long_fails_it(tenant: Tenant, result: Any, fields: Any, state: str, told: str) -> None:
+    tenant.plan.max_dag_tasks = 10
+    tenant.plan.save()
+    flow = Mapped(tenant, **fields)
     flow.listed(result)
     found = flow.task(flow.thumb)
     assert (found["state"], (found["reason"] or "")[: len(told or "")]) == (state, told or "")
@@ -139,15 +130,15 @@ def test_what_is_no_list_or_too_long_fails_it(acme: Tenant, result: Any, fields:
     assert Task._plain.filter(workflow=flow.id).count() == 3
 
 
-def test_a_list_that_did_not_come_and_limits(acme: Tenant) -> None:
-    flow = Mapped(acme, total_attempts=1)
-    cancel.cancel(acme.pk, flow.list)
+def test_a_list_that_did_not_come_and_limits(tenant: Tenant) -> None:
+    flow = Mapped(tenant, total_attempts=1)
+    cancel.cancel(tenant.pk, flow.list)
     upkeep()
     assert (flow.state(flow.thumb), flow.state(flow.last)) == ("cancelled", "cancelled")
-    acme.plan.max_waiting = 4
-    acme.plan.save()
-    other = Mapped(acme)
-    blocker = service.submit(acme, {"handler": HANDLER}).task_ids[0]
+    tenant.plan.max_waiting = 4
+    tenant.plan.save()
+    other = Mapped(tenant)
+    blocker = service.submit(tenant, {"handler": HANDLER}).task_ids[0]
     other.hand.run(other.list, result="[1, 2]")
     assert maps.advance(fetch_all(sql.due.MAPS, [50])) == 1
     assert (other.elements(), other.state(other.thumb)) == ([], "blocked"), "there is no room for them"
@@ -157,8 +148,8 @@ def test_a_list_that_did_not_come_and_limits(acme: Tenant) -> None:
     assert len(other.elements()) == 2
 
 
-def test_elements_that_fail_run_again_alone_and_a_map_run_again_makes_them_anew(acme: Tenant) -> None:
-    flow = Mapped(acme, total_attempts=1, webhook="")
+def test_elements_that_fail_run_again_alone_and_a_map_run_again_makes_them_anew(tenant: Tenant) -> None:
+    flow = Mapped(tenant, total_attempts=1, webhook="")
     flow.listed([1, 2, 3])
     first = flow.elements()
     flow.run(0, 1, result="1")
@@ -168,7 +159,7 @@ def test_elements_that_fail_run_again_alone_and_a_map_run_again_makes_them_anew(
     assert (found["state"], found["reason"]) == ("failed", "1 of 3 elements did not succeed: [2] failed")
     assert flow.state(flow.last) == "cancelled"
 
-    again = rerun(acme, flow.id)
+    again = rerun(tenant, flow.id)
     assert set(again) == {first[2], flow.thumb, flow.last}, "from the failed: what succeeded stays"
     assert (flow.elements(), flow.task(flow.thumb)["waiting_for"]) == (first, 1)
     assert not upkeep()
@@ -177,7 +168,7 @@ def test_elements_that_fail_run_again_alone_and_a_map_run_again_makes_them_anew(
     assert (flow.task(flow.thumb)["result"], flow.state(flow.last)) == ([1, 1, 3], "ready")
 
     flow.hand.run(flow.last)
-    assert set(rerun(acme, flow.id, task_id=flow.list)) == {flow.list, flow.thumb, flow.last}, "from a chosen node"
+    assert set(rerun(tenant, flow.id, task_id=flow.list)) == {flow.list, flow.thumb, flow.last}, "from a chosen node"
     assert (flow.elements(), flow.state(flow.thumb), flow.task(flow.thumb)["waiting_for"]) == ([], "blocked", 1)
     assert {Task._plain.get(pk=each).workflow_id for each in first} == {None}, "the old ones stand by themselves"
     row = Workflow._plain.get(pk=flow.id)
@@ -189,14 +180,14 @@ def test_elements_that_fail_run_again_alone_and_a_map_run_again_makes_them_anew(
     flow.run(0, outcome=Outcome.FAILED, error="no")
     upkeep()
     assert flow.state(flow.thumb) == "failed"
-    retry(acme.pk, flow.thumb)
+    retry(tenant.pk, flow.thumb)
     assert flow.state(flow.thumb) == "blocked"
     assert upkeep() == 1
     assert flow.elements() not in ([], [new]), "a retry of the map itself: all of its elements"
     flow.run(0, result="49")
     assert upkeep() == 1
     assert flow.task(flow.thumb)["result"] == [49]
-    copy = resubmit(acme.pk, flow.thumb)
+    copy = resubmit(tenant.pk, flow.thumb)
     assert (flow.task(copy)["map"], flow.task(copy)["depends_on"]) == ({"over": "list"}, [flow.list])
     assert upkeep() == 1
     assert len(MapNode._plain.get(pk=copy).elements or ()) == 1
@@ -205,17 +196,17 @@ def test_elements_that_fail_run_again_alone_and_a_map_run_again_makes_them_anew(
         assert cur.fetchone() == (0,)
 
 
-def test_a_map_that_is_cancelled_takes_its_elements_with_it(acme: Tenant) -> None:
-    flow = Mapped(acme)
+def test_a_map_that_is_cancelled_takes_its_elements_with_it(tenant: Tenant) -> None:
+    flow = Mapped(tenant)
     flow.listed([1, 2])
     running = flow.hand.start(flow.elements()[0])
-    cancel.cancel(acme.pk, flow.thumb)
+    cancel.cancel(tenant.pk, flow.thumb)
     assert upkeep() == 1
     assert [flow.state(each) for each in flow.elements()] == ["running", "cancelled"]
     assert LiveTask._plain.get(pk=flow.elements()[0]).cancel_requested
     flow.hand.end(running, Outcome.CANCELLED)
-    assert set(rerun(acme, flow.id)) == {flow.thumb, flow.last, *flow.elements()}
-    workflows.cancel_workflow(acme, flow.id)
+    assert set(rerun(tenant, flow.id)) == {flow.thumb, flow.last, *flow.elements()}
+    workflows.cancel_workflow(tenant, flow.id)
     assert upkeep() == 1
     assert set(Task._plain.filter(workflow=flow.id).exclude(pk=flow.list).values_list("state", flat=True)) == {
         TaskState.CANCELLED
@@ -233,7 +224,7 @@ def test_a_map_that_is_cancelled_takes_its_elements_with_it(acme: Tenant) -> Non
         ({"map": ["list"]}, "tasks[1].map"),
     ],
 )
-def test_what_is_wrong_is_named(acme: Tenant, fields: dict[str, Any], field: str) -> None:
+def test_what_is_wrong_is_named(tenant: Tenant, fields: dict[str, Any], field: str) -> None:
     with pytest.raises(InvalidInput) as refused:
-        Mapped(acme, **fields)
+        Mapped(tenant, **fields)
     assert refused.value.field == field

@@ -27,7 +27,7 @@ from slackwater_tasks.upkeep import reranking
 from slackwater_tasks.upkeep.reranking import rerank
 from slackwater_tenants.models import Pool, Tenant
 from slackwater_tenants.services import create_tenant
-from tests.support.api import forget_lookups, furnish
+from tests.support.api import furnish
 from tests.support.rounds import Rounds
 from tests.support.waiting import wait_until
 
@@ -35,7 +35,6 @@ from tests.support.waiting import wait_until
 @pytest.fixture
 def rounds(transactional_db: None, redis_client: redis.Redis) -> Iterator[Rounds]:
     """A cell of one slot: tasks run one after the other."""
-    forget_lookups()
     furnish()
     made = Rounds(slots=1)
     yield made

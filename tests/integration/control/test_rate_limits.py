@@ -16,14 +16,13 @@ from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import LiveTask, RateLimit, RateStart
 from slackwater_tasks.upkeep.plan_rates import settle
 from slackwater_tenants.models import Plan, Tenant
-from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, client_of, furnish
 from tests.support.cell import Cell, let_go
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def test_a_tenant_sets_its_own_and_sees_those_that_apply() -> None:
-    forget_lookups()
     furnish()
     acme, other = client_of("acme"), client_of("other")
     made = acme.post("/rates", {"key": "bank", "starts": 60, "window_s": 60})
@@ -49,7 +48,6 @@ def test_a_tenant_sets_its_own_and_sees_those_that_apply() -> None:
      ({"handler": "no.such"}, "handler"), ({"tenant": 1}, "tenant"), ({"key": "a\x00"}, "key")],
 )  # fmt: skip
 def test_what_is_wrong_is_named(change: dict[str, Any], field: str) -> None:
-    forget_lookups()
     furnish()
     answer = client_of("acme").post("/rates", {"starts": 1, "window_s": 1, **change})
     assert (answer.status, answer.body["field"]) == (422, field)

@@ -10,19 +10,11 @@ from scheduler_ext.core.states import Outcome
 from slackwater_resources.models import Handler
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import DeadLetter, Task
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, client_of
 from tests.support.hand_worker import HandWorker
 
 pytestmark = pytest.mark.django_db
 SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}, "n": {"type": "integer"}}, "required": ["to"]}
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    """A client of the tenant acme."""
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 def test_a_dead_letter_is_submitted_anew_with_other_arguments(acme: ApiClient) -> None:

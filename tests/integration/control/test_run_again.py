@@ -14,14 +14,12 @@ from slackwater_tasks.control import bulk
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.control.workflow_rerun import rerun
-from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger import transitions
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.submission.service import submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
-from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker, raw_cursor
 from tests.support.waiting import wait_until
 
@@ -30,15 +28,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 WAITING_FOR_A_LOCK = (
     "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 )
-
-
-@pytest.fixture
-def acme() -> Tenant:
-    """A tenant."""
-    forget_lookups()
-    relatives.kept.forget()
-    furnish()
-    return create_tenant("acme", "Acme")
 
 
 def pair(tenant: Tenant) -> tuple[UUID, UUID, UUID]:
@@ -65,19 +54,19 @@ def state(task_id: UUID) -> TaskState:
     return TaskState((live or Task._plain.get(pk=task_id)).state or 0)
 
 
-def test_dependants_are_told_before_what_they_needed_runs_again(acme: Tenant) -> None:
+def test_dependants_are_told_before_what_they_needed_runs_again(tenant: Tenant) -> None:
     worker = HandWorker()
-    _, first, second = pair(acme)
+    _, first, second = pair(tenant)
     end_untold(worker, first, Outcome.FAILED)
-    retry(acme.pk, first)
+    retry(tenant.pk, first)
     assert (state(first), state(second)) == (TaskState.READY, TaskState.CANCELLED)
 
 
-def test_an_end_that_was_taken_back_is_told_to_nobody(acme: Tenant) -> None:
+def test_an_end_that_was_taken_back_is_told_to_nobody(tenant: Tenant) -> None:
     worker = HandWorker()
-    workflow_id, first, second = pair(acme)
+    workflow_id, first, second = pair(tenant)
     end_untold(worker, first, Outcome.FAILED)
-    assert set(rerun(acme, workflow_id)) == {first, second}
+    assert set(rerun(tenant, workflow_id)) == {first, second}
     with raw_cursor() as cur:  # the worker wakes up and tells what it had recorded
         transitions.release(cur, [(str(first), TaskState.FAILED)])
     assert state(second) is TaskState.BLOCKED
@@ -96,10 +85,10 @@ def many(tenant: Tenant, task_id: UUID) -> None:
 
 
 @pytest.mark.parametrize("run_again", [one, many])
-def test_what_runs_again_misses_no_telling(acme: Tenant, run_again: Any) -> None:
+def test_what_runs_again_misses_no_telling(tenant: Tenant, run_again: Any) -> None:
     worker = HandWorker()
-    _, first, second = pair(acme)
-    cancel(acme.pk, second)
+    _, first, second = pair(tenant)
+    cancel(tenant.pk, second)
     end_untold(worker, first, Outcome.SUCCEEDED)
 
     def tell() -> None:
@@ -111,7 +100,7 @@ def test_what_runs_again_misses_no_telling(acme: Tenant, run_again: Any) -> None
 
     telling = threading.Thread(target=tell)
     with transaction.atomic(), connection.cursor() as cur:
-        run_again(acme, second)
+        run_again(tenant, second)
         telling.start()
 
         def waits() -> bool:

@@ -12,13 +12,12 @@ from slackwater_tasks.models import Secret
 from slackwater_tasks.runtime.sealed import reveal
 from slackwater_tenants.scoping import tenant_scope
 from slackwater_tenants.services import create_tenant
-from tests.support.api import client_of, forget_lookups, furnish
+from tests.support.api import client_of, furnish
 
 pytestmark = pytest.mark.django_db
 
 
 def test_a_secret_is_sealed_and_never_shown() -> None:
-    forget_lookups()
     furnish()
     acme = client_of("acme")
     answer = acme.post("/secrets", {"name": "MAIL_KEY", "value": "correct horse"})

@@ -18,10 +18,10 @@ from slackwater_tasks.models import DeadLetter, Line, LiveTask, Task, TaskEvent
 from slackwater_tasks.submission.service import submit, submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_api_key, create_tenant, set_paused
-from tests.support.api import HANDLER, ApiClient, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient
 from tests.support.hand_worker import HandWorker
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
 
 
 def fill(slug: str) -> Tenant:
@@ -37,12 +37,6 @@ def fill(slug: str) -> Tenant:
     ]  # fmt: skip
     submit_workflow(tenant, {"name": "w", "tasks": tasks})
     return tenant
-
-
-@pytest.fixture(autouse=True)
-def furnished() -> None:
-    forget_lookups()
-    furnish()
 
 
 def unfinished(tenant: Tenant) -> int:

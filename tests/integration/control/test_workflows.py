@@ -23,19 +23,10 @@ from slackwater_tasks.submission.service import submit, submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def acme() -> Tenant:
-    """A tenant."""
-    forget_lookups()
-    relatives.kept.forget()
-    furnish()
-    return create_tenant("acme", "Acme")
 
 
 def make(tenant: Tenant, shape: dict[str, list[str]], **fields: dict[str, Any]) -> tuple[UUID, dict[str, UUID]]:
@@ -64,20 +55,20 @@ def around(tenant: Tenant, task_id: UUID, names: dict[str, UUID]) -> dict[str, A
 DIAMOND = {"a": [], "b": ["a"], "c": ["a"], "c2": ["c"], "d": ["b", "c2"], "alone": []}
 
 
-def test_the_graph_around_a_task(acme: Tenant) -> None:
-    _, ids = make(acme, DIAMOND)
-    found = around(acme, ids["c"], ids)
+def test_the_graph_around_a_task(tenant: Tenant) -> None:
+    _, ids = make(tenant, DIAMOND)
+    found = around(tenant, ids["c"], ids)
     assert (found["ancestors"], found["descendants"], found["depth"]) == (["a"], ["c2", "d"], 2)
     assert found["order"] == ["a", "c", "c2", "d"]
     assert found["critical"] == ["a", "c", "c2", "d"], "the longer way, while nothing is learnt"
     assert found["expected_s"] is None
-    d = around(acme, ids["d"], ids)
+    d = around(tenant, ids["d"], ids)
     assert (set(d["ancestors"]), d["descendants"]) == ({"a", "b", "c", "c2"}, [])
     assert d["order"].index("c") < d["order"].index("c2") < d["order"].index("d")
-    assert around(acme, ids["alone"], ids)["order"] == ["alone"]
+    assert around(tenant, ids["alone"], ids)["order"] == ["alone"]
 
 
-def test_the_critical_path_goes_by_what_is_learnt(acme: Tenant) -> None:
+def test_the_critical_path_goes_by_what_is_learnt(tenant: Tenant) -> None:
     from slackwater_resources.models import Handler
 
     Handler.objects.get_or_create(name="slow.one")
@@ -85,25 +76,25 @@ def test_the_critical_path_goes_by_what_is_learnt(acme: Tenant) -> None:
         cur.execute(
             "INSERT INTO slackwater_tasks_runtime (tenant_id, key, samples, mean_us) "
             "VALUES (%s, 'slow.one', 9, 9e6), (%s, %s, 9, 1e6)",
-            (acme.pk, acme.pk, HANDLER),
+            (tenant.pk, tenant.pk, HANDLER),
         )
-    _, ids = make(acme, DIAMOND, b={"handler": "slow.one"})
-    found = around(acme, ids["d"], ids)
+    _, ids = make(tenant, DIAMOND, b={"handler": "slow.one"})
+    found = around(tenant, ids["d"], ids)
     assert (found["critical"], found["expected_s"]) == (["a", "b", "d"], 11.0)
 
 
-def test_a_graph_that_leaves_its_workflow_is_followed_everywhere(acme: Tenant) -> None:
-    _, first = make(acme, {"a": [], "b": ["a"]})
-    assert around(acme, first["b"], first)["ancestors"] == ["a"]
-    _, second = make(acme, {"x": [str(first["b"])], "y": ["x"]})
-    loose = submit(acme, {"handler": HANDLER, "depends_on": [str(second["y"])]}).task_ids[0]
+def test_a_graph_that_leaves_its_workflow_is_followed_everywhere(tenant: Tenant) -> None:
+    _, first = make(tenant, {"a": [], "b": ["a"]})
+    assert around(tenant, first["b"], first)["ancestors"] == ["a"]
+    _, second = make(tenant, {"x": [str(first["b"])], "y": ["x"]})
+    loose = submit(tenant, {"handler": HANDLER, "depends_on": [str(second["y"])]}).task_ids[0]
     names = {**first, **second, "loose": loose}
-    assert around(acme, loose, names)["ancestors"] == ["a", "b", "x", "y"]
-    assert around(acme, first["a"], names)["descendants"] == ["b", "x", "y", "loose"], "a kept graph is not used"
+    assert around(tenant, loose, names)["ancestors"] == ["a", "b", "x", "y"]
+    assert around(tenant, first["a"], names)["descendants"] == ["b", "x", "y", "loose"], "a kept graph is not used"
 
 
-def test_another_tenants_task_has_no_graph(acme: Tenant) -> None:
-    _, ids = make(acme, {"a": []})
+def test_another_tenants_task_has_no_graph(tenant: Tenant) -> None:
+    _, ids = make(tenant, {"a": []})
     other = create_tenant("other", "Other")
     with tenant_scope(other.pk), pytest.raises(NotFound):
         relatives.graph(ids["a"])
@@ -115,20 +106,20 @@ def test_another_tenants_task_has_no_graph(acme: Tenant) -> None:
         rerun(other, Workflow._plain.get().pk)
 
 
-def test_tasks_are_added_by_name_and_the_graph_grows(acme: Tenant) -> None:
-    workflow_id, ids = make(acme, {"a": [], "b": ["a"]})
-    around(acme, ids["a"], ids)
+def test_tasks_are_added_by_name_and_the_graph_grows(tenant: Tenant) -> None:
+    workflow_id, ids = make(tenant, {"a": [], "b": ["a"]})
+    around(tenant, ids["a"], ids)
     items = [
         {"name": "c", "handler": HANDLER, "depends_on": ["b"]},
         {"name": "d", "handler": HANDLER, "depends_on": ["c", str(ids["a"])]},
     ]
-    added = workflows.add_tasks(acme, workflow_id, items, idempotency_key="k")
-    again = workflows.add_tasks(acme, workflow_id, items, idempotency_key="k")
+    added = workflows.add_tasks(tenant, workflow_id, items, idempotency_key="k")
+    again = workflows.add_tasks(tenant, workflow_id, items, idempotency_key="k")
     assert (again.task_ids, again.created, again.workflow_id) == (added.task_ids, False, workflow_id)
     ids |= dict(zip("cd", added.task_ids, strict=True))
     row = Workflow._plain.get()
     assert (row.task_count, row.edge_count) == (4, 4)
-    assert around(acme, ids["a"], ids)["descendants"] == ["b", "c", "d"]
+    assert around(tenant, ids["a"], ids)["descendants"] == ["b", "c", "d"]
     worker = HandWorker()
     for name in "abcd":
         worker.end(worker.start(ids[name]))
@@ -142,28 +133,28 @@ def test_tasks_are_added_by_name_and_the_graph_grows(acme: Tenant) -> None:
         ({"name": "c", "depends_on": ["nobody"]}, UnknownDependency),
     ],
 )
-def test_what_does_not_fit_is_refused_whole(acme: Tenant, item: dict[str, Any], error: type[Exception]) -> None:
-    workflow_id, _ = make(acme, {"a": []})
+def test_what_does_not_fit_is_refused_whole(tenant: Tenant, item: dict[str, Any], error: type[Exception]) -> None:
+    workflow_id, _ = make(tenant, {"a": []})
     fine = {"name": "fine", "handler": HANDLER}
     with pytest.raises(error):
-        workflows.add_tasks(acme, workflow_id, [fine, {"handler": HANDLER, **item}])
+        workflows.add_tasks(tenant, workflow_id, [fine, {"handler": HANDLER, **item}])
     assert (Task._plain.count(), Workflow._plain.get().task_count) == (1, 1)
 
 
-def test_the_plans_limits_hold_for_the_whole(acme: Tenant) -> None:
-    workflow_id, _ = make(acme, {"a": [], "b": ["a"], "c": ["b"]})
-    acme.plan.max_dag_depth = 3
+def test_the_plans_limits_hold_for_the_whole(tenant: Tenant) -> None:
+    workflow_id, _ = make(tenant, {"a": [], "b": ["a"], "c": ["b"]})
+    tenant.plan.max_dag_depth = 3
     with pytest.raises(TooLarge, match="levels"):
-        workflows.add_tasks(acme, workflow_id, [{"name": "d", "handler": HANDLER, "depends_on": ["c"]}])
-    workflows.add_tasks(acme, workflow_id, [{"name": "d", "handler": HANDLER, "depends_on": ["b"]}])
-    acme.plan.max_dag_tasks = 4
+        workflows.add_tasks(tenant, workflow_id, [{"name": "d", "handler": HANDLER, "depends_on": ["c"]}])
+    workflows.add_tasks(tenant, workflow_id, [{"name": "d", "handler": HANDLER, "depends_on": ["b"]}])
+    tenant.plan.max_dag_tasks = 4
     with pytest.raises(TooLarge, match="tasks"):
-        workflows.add_tasks(acme, workflow_id, [{"name": "e", "handler": HANDLER}])
+        workflows.add_tasks(tenant, workflow_id, [{"name": "e", "handler": HANDLER}])
     assert Workflow._plain.get().task_count == 4
 
 
-def test_subtasks_hold_up_what_follows_their_parent(acme: Tenant) -> None:
-    workflow_id, ids = make(acme, {"split": [], "total": ["split"]})
+def test_subtasks_hold_up_what_follows_their_parent(tenant: Tenant) -> None:
+    workflow_id, ids = make(tenant, {"split": [], "total": ["split"]})
     worker = HandWorker()
     (running,) = worker.start(ids["split"])
     items = [{"name": f"part-{n}", "handler": HANDLER} for n in range(2)]
@@ -181,12 +172,12 @@ def test_subtasks_hold_up_what_follows_their_parent(acme: Tenant) -> None:
         workflows.add_subtasks(running, items, join=True, key="late")
 
 
-def test_a_workflow_is_cancelled_whole(acme: Tenant) -> None:
-    workflow_id, ids = make(acme, {"a": [], "run": [], "b": ["a"], "c": ["run"]})
+def test_a_workflow_is_cancelled_whole(tenant: Tenant) -> None:
+    workflow_id, ids = make(tenant, {"a": [], "run": [], "b": ["a"], "c": ["run"]})
     worker = HandWorker()
     worker.start(ids["run"])
-    assert workflows.cancel_workflow(acme, workflow_id, actor="me") == {"cancelled": 3, "asked": 1}
-    assert workflows.cancel_workflow(acme, workflow_id) == {"cancelled": 0, "asked": 0}
+    assert workflows.cancel_workflow(tenant, workflow_id, actor="me") == {"cancelled": 3, "asked": 1}
+    assert workflows.cancel_workflow(tenant, workflow_id) == {"cancelled": 0, "asked": 0}
     assert set(Task._plain.values_list("state", flat=True)) == {TaskState.CANCELLED, None}
     assert LiveTask._plain.get().cancel_requested
 
@@ -196,21 +187,21 @@ def run(worker: HandWorker, *ids: UUID, outcome: Outcome = Outcome.SUCCEEDED) ->
     worker.end(worker.start(*ids), outcome)
 
 
-def test_a_workflow_runs_again_from_what_failed(acme: Tenant) -> None:
+def test_a_workflow_runs_again_from_what_failed(tenant: Tenant) -> None:
     shape = {"ok": [], "bad": ["ok"], "after": ["bad"], "cleanup": ["bad"], "never": ["ok"]}
     one = {"total_attempts": 1}
     workflow_id, ids = make(
-        acme, shape, bad=one, cleanup={"condition": "any_failed"}, never={"condition": "any_failed"}
+        tenant, shape, bad=one, cleanup={"condition": "any_failed"}, never={"condition": "any_failed"}
     )
     worker = HandWorker()
     run(worker, ids["ok"])
     run(worker, ids["bad"], outcome=Outcome.FAILED)
     run(worker, ids["cleanup"])
     assert not LiveTask._plain.exists()
-    again = rerun(acme, workflow_id, actor="me")
+    again = rerun(tenant, workflow_id, actor="me")
     assert set(again) == {ids["bad"], ids["after"]}, "what could not have its turn stays as it is"
     assert not DeadLetter._plain.exists()
-    assert acme.counter.__class__.objects.get(tenant=acme).unfinished == 2
+    assert tenant.counter.__class__.objects.get(tenant=tenant).unfinished == 2
     assert LiveTask._plain.get(pk=ids["bad"]).fence == 1, "fences go on rising"
     run(worker, ids["bad"])
     assert LiveTask._plain.get(pk=ids["after"]).state == TaskState.READY
@@ -218,67 +209,67 @@ def test_a_workflow_runs_again_from_what_failed(acme: Tenant) -> None:
     assert Task._plain.filter(state=TaskState.SUCCEEDED).count() == 4
     assert TaskEvent._plain.get(task_id=ids["bad"], reason="run again from the failed tasks").actor == "me"
     with pytest.raises(Conflict):
-        rerun(acme, workflow_id)
+        rerun(tenant, workflow_id)
 
 
-def test_a_branch_not_taken_is_skipped_and_the_workflow_done(acme: Tenant) -> None:
+def test_a_branch_not_taken_is_skipped_and_the_workflow_done(tenant: Tenant) -> None:
     shape = {"left": [], "right": [], "both": ["left", "right"], "alarm": ["left", "right"], "call": ["alarm"],
              "report": ["both", "call"], "close": ["alarm"]}  # fmt: skip
     conditions = {"alarm": "any_failed", "report": "none_failed", "close": "all_done"}
-    workflow_id, ids = make(acme, shape, **{name: {"condition": value} for name, value in conditions.items()})
+    workflow_id, ids = make(tenant, shape, **{name: {"condition": value} for name, value in conditions.items()})
     worker = HandWorker()
     run(worker, ids["left"])
     run(worker, ids["right"])
     run(worker, ids["both"], ids["close"])
     run(worker, ids["report"])
-    with tenant_scope(acme.pk):
+    with tenant_scope(tenant.pk):
         whole, alarm, call = workflow(workflow_id), reading.task(ids["alarm"]), reading.task(ids["call"])
     assert (whole["status"], whole["counts"]["succeeded"], whole["counts"]["skipped"]) == ("done", 5, 2)
     assert (alarm["state"], alarm["status"]) == (call["state"], call["status"]) == ("skipped", "done")
     assert "not taken" in alarm["reason"]
     told = TaskEvent._plain.get(task_id=ids["alarm"])
     assert (told.from_state, told.to_state) == (TaskState.BLOCKED, TaskState.SKIPPED)
-    assert acme.counter.__class__.objects.get(tenant=acme).unfinished == 0
+    assert tenant.counter.__class__.objects.get(tenant=tenant).unfinished == 0
     with pytest.raises(Conflict, match="it is skipped"):
-        retry(acme.pk, ids["alarm"])
+        retry(tenant.pk, ids["alarm"])
     with pytest.raises(Conflict, match="no task of the workflow"):
-        rerun(acme, workflow_id)
-    assert set(rerun(acme, workflow_id, task_id=ids["left"])) == set(ids.values()) - {ids["right"]}
+        rerun(tenant, workflow_id)
+    assert set(rerun(tenant, workflow_id, task_id=ids["left"])) == set(ids.values()) - {ids["right"]}
     worker.end(worker.start(ids["left"]), Outcome.RETRY)
     assert LiveTask._plain.get(pk=ids["alarm"]).state == TaskState.BLOCKED
 
 
-def test_one_task_runs_again_with_all_that_follows(acme: Tenant) -> None:
-    workflow_id, ids = make(acme, {"a": [], "b": ["a"], "c": ["b"], "other": ["a"], "end": ["c", "other"]})
+def test_one_task_runs_again_with_all_that_follows(tenant: Tenant) -> None:
+    workflow_id, ids = make(tenant, {"a": [], "b": ["a"], "c": ["b"], "other": ["a"], "end": ["c", "other"]})
     worker = HandWorker()
     for name in ("a", "b", "c"):
         run(worker, ids[name])
-    assert set(rerun(acme, workflow_id, task_id=ids["b"])) == {ids["b"], ids["c"]}
+    assert set(rerun(tenant, workflow_id, task_id=ids["b"])) == {ids["b"], ids["c"]}
     assert LiveTask._plain.get(pk=ids["end"]).pending == 2, "what waits for them waits for them again"
     with pytest.raises(Conflict, match="has not ended"):
-        rerun(acme, workflow_id, task_id=ids["a"])
+        rerun(tenant, workflow_id, task_id=ids["a"])
     for name in ("b", "c", "other", "end"):
         run(worker, ids[name])
     assert Task._plain.filter(state=TaskState.SUCCEEDED).count() == 5
     assert set(Dependency.objects.values_list("outcome", flat=True)) == {1}
-    assert set(rerun(acme, workflow_id, task_id=ids["a"])) == set(ids.values())
+    assert set(rerun(tenant, workflow_id, task_id=ids["a"])) == set(ids.values())
     for name in ("a", "b", "c", "other", "end"):
         run(worker, ids[name])
     assert Task._plain.filter(state=TaskState.SUCCEEDED).count() == 5
 
 
-def test_rerun_waits_for_a_release_that_was_lost(acme: Tenant) -> None:
-    workflow_id, ids = make(acme, {"a": [], "b": ["a"]}, a={"total_attempts": 1})
+def test_rerun_waits_for_a_release_that_was_lost(tenant: Tenant) -> None:
+    workflow_id, ids = make(tenant, {"a": [], "b": ["a"]}, a={"total_attempts": 1})
     worker = HandWorker()
     started = worker.start(ids["a"])
     with pytest.MonkeyPatch.context() as patch:  # the worker dies between its finish and the release
         patch.setattr(transitions, "release", lambda *_: 0)
         worker.end(started, Outcome.FAILED)
     assert Task._plain.get(pk=ids["a"]).release_pending
-    assert set(rerun(acme, workflow_id)) == {ids["a"], ids["b"]}
+    assert set(rerun(tenant, workflow_id)) == {ids["a"], ids["b"]}
     retry_is_refused = pytest.raises(Conflict)
     with retry_is_refused:
-        retry(acme.pk, ids["a"])
+        retry(tenant.pk, ids["a"])
     run(worker, ids["a"])
     run(worker, ids["b"])
     assert Task._plain.filter(state=TaskState.SUCCEEDED).count() == 2

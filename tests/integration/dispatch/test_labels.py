@@ -38,7 +38,6 @@ def cell(redis_client: redis.Redis, settings: Any) -> Iterator[Cell]:
     made = Cell(redis_client, settings)
     yield made
     made.store.db.close()
-    forget_lookups()
 
 
 def label(cell: Cell, *labels: str) -> None:

@@ -21,7 +21,7 @@ from slackwater_tasks.models import LiveTask
 from slackwater_tasks.submission.service import submit_many
 from slackwater_tasks.upkeep.jobs import LedgerUpkeep
 from slackwater_tenants.models import Tenant
-from tests.support.api import client_of, forget_lookups, furnish
+from tests.support.api import client_of, furnish
 from tests.support.hand_worker import HOLDER, HandWorker
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -37,7 +37,6 @@ class Cell:
     def __init__(self) -> None:
         furnish()
         Handler.objects.create(name=ELSEWHERE)
-        forget_lookups()
         self.tenant = client_of("nomination").tenant
         self.node = HandWorker().node
         self.store = PgRoundStore(

@@ -32,7 +32,7 @@ from slackwater_tasks.submission.service import submit
 from slackwater_tasks.upkeep.jobs import LedgerUpkeep
 from slackwater_tenants.models import TenantCounter
 from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER, furnish
 from tests.support.hand_worker import HOLDER, HandWorker
 from tests.support.link import Link, first_uncut
 from tests.support.waiting import wait_until
@@ -103,7 +103,6 @@ def test_a_server_that_takes_no_writes_any_more_is_said_to_be_away() -> None:
 @pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
 def test_a_submission_is_planned_once_for_a_connection(pooled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     furnish()
-    forget_lookups()
     acme = create_tenant("acme", "Acme")
     monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", pooled)
     connection.close()
@@ -154,7 +153,6 @@ def link() -> Iterator[Link]:
 
 @pytest.mark.parametrize("lost", ["question", "answer"])
 def test_a_start_without_an_answer_is_taken_over_and_begins_once(link: Link, lost: str) -> None:
-    forget_lookups()
     furnish()
     worker, tenant = HandWorker(), create_tenant("acme", "Acme")
     ids = [str(submit(tenant, {"handler": HANDLER}).task_ids[0]) for _ in range(3)]
@@ -279,7 +277,6 @@ def _led(cut: Cut) -> None:
 @pytest.mark.parametrize("lost", ["question", "answer"])
 @pytest.mark.parametrize("operation", [_recorded, _handed_back, _claimed, _saved, _renewed, _led])
 def test_what_is_cut_at_any_message_is_done_once(operation: Callable[[Cut], None], lost: str) -> None:
-    forget_lookups()
     furnish()
 
     def was_cut(after: int) -> bool:

@@ -17,7 +17,7 @@ from slackwater_tasks.models import Leader, PastUse, PolicyChoice
 from slackwater_tasks.submission.service import submit_many
 from slackwater_tenants.models import Pool, Tenant
 from slackwater_tenants.services import create_tenant
-from tests.support.api import forget_lookups, furnish
+from tests.support.api import furnish
 from tests.support.rounds import Rounds
 
 MINUTE = 60.0
@@ -28,7 +28,6 @@ A_MINUTE_OF_TEN = 60 * (1 - math.exp(-1)) * 10 / 11
 @pytest.fixture
 def rounds(transactional_db: None, redis_client: redis.Redis) -> Iterator[Rounds]:
     """A cell of ten slots."""
-    forget_lookups()
     furnish()
     made = Rounds(slots=10)
     yield made

@@ -13,7 +13,7 @@ from slackwater_tasks.models import Line, LiveTask, PolicyChoice, RunTime
 from slackwater_tasks.submission.service import submit, submit_many
 from slackwater_tenants.models import Pool, Tenant
 from slackwater_tenants.services import create_tenant
-from tests.support.api import forget_lookups, furnish
+from tests.support.api import furnish
 from tests.support.rounds import Rounds
 from tests.support.waiting import wait_until
 
@@ -21,7 +21,6 @@ from tests.support.waiting import wait_until
 @pytest.fixture
 def rounds(transactional_db: None, redis_client: redis.Redis) -> Iterator[Rounds]:
     """A cell of ten slots."""
-    forget_lookups()
     furnish()
     made = Rounds(slots=10)
     yield made
@@ -185,7 +184,6 @@ def learn(tenant: Tenant, seconds: float) -> None:
 def test_room_is_kept_for_a_large_task_by_what_is_learnt_and_short_ones_run_beside(
     transactional_db: None, redis_client: redis.Redis
 ) -> None:
-    forget_lookups()
     furnish()
     rounds = Rounds(slots=4, cpu_milli=4000, reserve_after_s=0.3)
     try:

@@ -19,14 +19,13 @@ from slackwater_tasks.read import platform, shares
 from slackwater_tasks.submission.service import submit_many
 from slackwater_tenants.models import Pool, Tenant
 from slackwater_tenants.services import create_tenant
-from tests.support.api import forget_lookups, furnish
+from tests.support.api import furnish
 from tests.support.rounds import Rounds
 
 
 @pytest.fixture
 def rounds(transactional_db: None, redis_client: redis.Redis, tmp_path: Path) -> Iterator[Rounds]:
     """A cell of four slots whose rounds are recorded."""
-    forget_lookups()
     furnish()
     made = Rounds(slots=4, record_folder=str(tmp_path / "rounds"))
     made.dispatcher.watch = RoundWatcher(made.conf, made.store)

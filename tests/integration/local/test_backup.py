@@ -16,7 +16,7 @@ from slackwater_tasks.control import secrets
 from slackwater_tasks.runtime.sealed import open_sealed
 from slackwater_tasks.submission.service import submit, submit_workflow
 from tests.conftest import with_database
-from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, client_of, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -42,7 +42,6 @@ def test_a_dump_restores_everything(database_url: str, tmp_path: Path) -> None:
         pytest.skip(
             f"the tools at hand are PostgreSQL {TOOLS_MAJOR}'s: a dump is restored to a server of their version"
         )
-    forget_lookups()
     furnish()
     tenant = client_of("acme").tenant
     submit_workflow(tenant, {"tasks": [{"name": n, "handler": HANDLER} for n in "abc"]})

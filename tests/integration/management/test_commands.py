@@ -23,18 +23,10 @@ from slackwater_tasks.control import secrets
 from slackwater_tasks.models import DeadLetter, LiveTask, MutexScope, Script, Task
 from slackwater_tenants.models import ApiKey, Plan, Tenant, TenantCounter
 from slackwater_tenants.services import authenticate, create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER, forget_lookups
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tenant")]
 ID = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}")
-
-
-@pytest.fixture(autouse=True)
-def acme() -> Tenant:
-    """The only tenant."""
-    forget_lookups()
-    furnish()
-    return create_tenant("acme", "Acme")
 
 
 def run(*arguments: str) -> str:
@@ -303,11 +295,11 @@ def test_a_policy_is_not_chosen_for_a_cell_that_is_not_there() -> None:
     assert "deadline" in run("policies", "set", "order", "deadline", "--cell", "berlin")
 
 
-def test_what_the_plan_does_not_allow_stays_a_dead_letter_and_is_named(acme: Tenant) -> None:
+def test_what_the_plan_does_not_allow_stays_a_dead_letter_and_is_named(tenant: Tenant) -> None:
     ids = [submitted() for _ in range(3)]
     for task_id in ids:
         fail(task_id)
-    TenantCounter.objects.filter(tenant=acme).update(unfinished=0)
+    TenantCounter.objects.filter(tenant=tenant).update(unfinished=0)
     Plan.objects.update(max_waiting=2)
     forget_lookups()
     found = run_json("dead_letters", "--retry", "--all")
@@ -321,10 +313,10 @@ def test_what_the_plan_does_not_allow_stays_a_dead_letter_and_is_named(acme: Ten
     assert failure("dead_letters", "--retry", found["left"][0]["task_id"]).returncode == 5
 
 
-def test_long_work_says_how_far_it_is(acme: Tenant) -> None:
+def test_long_work_says_how_far_it_is(tenant: Tenant) -> None:
     seen: list[int] = []
     for n in range(3):
-        secrets.put(acme, f"S{n}", "the value")
+        secrets.put(tenant, f"S{n}", "the value")
     assert secrets.reseal(progress=lambda: seen.append(1)) == len(seen) == 3
     assert run_json("reseal_secrets") == {"resealed": 3}
     # Nobody looks on: no bar, and no empty lines where it would be.
@@ -332,10 +324,10 @@ def test_long_work_says_how_far_it_is(acme: Tenant) -> None:
     assert run("prune") == "0 tasks and keys deleted\n"
 
 
-def test_schedules_are_listed_shown_and_made_up_for(acme: Tenant) -> None:
+def test_schedules_are_listed_shown_and_made_up_for(tenant: Tenant) -> None:
     assert "There are no schedules" in run("schedules")
     daily = {"name": "nightly", "kind": "daily", "rule": {"times": ["02:30"]}, "task": {"handler": HANDLER}}
-    made = create_schedule(acme, daily)
+    made = create_schedule(tenant, daily)
     assert "nightly" in run("schedules")
     assert [row["name"] for row in run_json("schedules")] == ["nightly"]
     found = run_json("schedules", "show", "nightly")
@@ -350,9 +342,9 @@ def test_schedules_are_listed_shown_and_made_up_for(acme: Tenant) -> None:
         assert failure("schedules", *wrong).returncode == code
 
 
-def test_usage_is_shown_beside_the_plan(acme: Tenant) -> None:
+def test_usage_is_shown_beside_the_plan(tenant: Tenant) -> None:
     day = timezone.now().date()
-    Usage._plain.create(tenant=acme, day=day, tier="basic", category=1, attempts=7, price_micros=1_500_000)
+    Usage._plain.create(tenant=tenant, day=day, tier="basic", category=1, attempts=7, price_micros=1_500_000)
     submitted()
     shown = run("usage")
     assert "1.500000" in shown

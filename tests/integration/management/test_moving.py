@@ -18,7 +18,7 @@ from slackwater_schedules.models import Schedule
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_tenant
 from tests.support import shop
-from tests.support.api import forget_lookups, furnish
+from tests.support.api import furnish
 
 pytestmark = pytest.mark.django_db
 APP = "tests.support.shop:app"
@@ -27,7 +27,6 @@ APP = "tests.support.shop:app"
 @pytest.fixture(autouse=True)
 def acme() -> Tenant:
     """The only tenant; workers have exported two of the shop's tasks."""
-    forget_lookups()
     furnish()
     for name in ("shop.mail", "shop.plain"):
         Handler.objects.create(name=name)

@@ -13,18 +13,10 @@ from slackwater_tasks.submission.service import submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_tenant
 from tests.integration.management.test_commands import fail, run, run_json, submitted
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def acme() -> Tenant:
-    """The first tenant."""
-    forget_lookups()
-    furnish()
-    return create_tenant("acme", "Acme")
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("tenant")]
 
 
 def test_the_whole_platform_is_shown_or_one_tenant() -> None:
@@ -76,12 +68,12 @@ def test_a_watch_shows_the_same_again_until_it_is_ended(monkeypatch: pytest.Monk
         run("nodes", "--watch", "x")
 
 
-def test_output_is_shown_with_its_time_and_followed_to_the_end(acme: Tenant) -> None:
+def test_output_is_shown_with_its_time_and_followed_to_the_end(tenant: Tenant) -> None:
     task_id = submitted()
     assert "printed and logged nothing" in run("status", task_id, "--logs")
     marks = [[0, "log", "warning", 1], [1_000, "stdout", "info", 0]]
     AttemptLog._plain.create(
-        task_id=task_id, tenant=acme, fence=1, attempt=1, number=1, text="odd\n[x]\nlast", marks=marks
+        task_id=task_id, tenant=tenant, fence=1, attempt=1, number=1, text="odd\n[x]\nlast", marks=marks
     )
     shown = run("status", task_id, "--logs")
     assert "#1 log    warning odd\n[x]" in shown

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.api import ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import ApiClient
 from tests.support.collector import endpoint
 from tests.support.hand_worker import HandWorker
 from tests.support.receiver import Receiver, receiving
@@ -24,10 +24,3 @@ def collector(settings: Any) -> Iterator[Receiver]:
 @pytest.fixture
 def worker(acme: ApiClient) -> HandWorker:
     return HandWorker()
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from scheduler_ext.core.states import TaskState
 from slackwater_resources.models import Node
 from slackwater_tasks.models import Leader, LiveTask
-from tests.support.api import client_of, forget_lookups, furnish
+from tests.support.api import client_of, furnish
 
 
 def test_healthz_asks_nothing() -> None:
@@ -87,7 +87,6 @@ def metrics() -> dict[tuple[str, ...], Any]:
 
 @pytest.mark.django_db
 def test_metrics_tell_what_the_ledger_holds_in_a_fixed_number_of_queries() -> None:
-    forget_lookups()
     furnish()
     acme = client_of("acme")
     now = timezone.now()

@@ -24,7 +24,7 @@ from slackwater_resources.models import Tier
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Task
 from slackwater_tasks.upkeep.retention import forget
-from tests.support.api import ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import ApiClient, client_of, furnish
 from tests.support.cell import sql
 from tests.support.hand_worker import HandWorker
 from tests.support.usage import add_up, ended, number, settle
@@ -36,7 +36,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def acme() -> ApiClient:
     """Its prices are odd: nothing comes out even."""
-    forget_lookups()
     furnish()
     client = client_of("acme")
     plan = client.tenant.plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -29,14 +29,12 @@ Use = tuple[int, int | None, int | None]
 
 
 @pytest.fixture
-def acme() -> Iterator[ApiClient]:
-    forget_lookups()
+def acme() -> ApiClient:
     furnish()
     for slug, disk in (("basic", 100), ("regular", 200), ("premium", 400)):
         Tier.objects.filter(slug=slug, tenant=None).update(disk_mb=disk, iops=0, bandwidth_kbps=0, ports=0)
     Tier.objects.filter(slug="basic").update(memory_mb=256, cpu_milli=250)
-    yield client_of("acme")
-    forget_lookups()
+    return client_of("acme")
 
 
 def ran(client: ApiClient, uses: Sequence[Use], tier: str = "premium", outcome: Outcome = Outcome.SUCCEEDED) -> None:

@@ -14,19 +14,11 @@ from slackwater_monitoring.notify import tenant_events
 from slackwater_schedules.models import ScheduleFire
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tenants.models import ApiKey, TenantCounter
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, forget_lookups
 from tests.support.hand_worker import HandWorker
 from tests.support.webhooks import hook, spread, told
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    """A client of the tenant acme."""
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 def tell() -> list[dict[str, Any]]:

@@ -15,17 +15,11 @@ from slackwater_monitoring.models import Usage
 from slackwater_resources.models import Tier
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Attempt
-from tests.support.api import client_of, forget_lookups, furnish
+from tests.support.api import client_of, forget_lookups
 from tests.support.hand_worker import HandWorker
 from tests.support.usage import add_up, settle
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture(autouse=True)
-def _furnished() -> None:
-    forget_lookups()
-    furnish()
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("furnished")]
 
 
 def test_attempts_are_added_up_by_day_tier_and_category_and_priced() -> None:

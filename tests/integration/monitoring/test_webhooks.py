@@ -28,7 +28,7 @@ from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Listener, LiveTask, Outbox
 from slackwater_tasks.upkeep.jobs import LedgerUpkeep
 from slackwater_tenants.models import Membership
-from tests.support.api import ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import ApiClient, client_of, forget_lookups
 from tests.support.hand_worker import HandWorker
 from tests.support.receiver import receiving
 from tests.support.waiting import wait_until
@@ -40,13 +40,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def _private(settings: Any) -> None:
     settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True, "WEBHOOK_PORTS": (0,)}
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 def test_each_event_is_told_to_who_asked(acme: ApiClient) -> None:

@@ -20,7 +20,7 @@ from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import Task
 from slackwater_tasks.submission.service import submit, submit_many
 from slackwater_tenants.models import Tenant
-from tests.support.api import forget_lookups, furnish
+from tests.support.api import furnish
 from tests.support.waiting import wait_until
 
 
@@ -29,9 +29,7 @@ def heartbeat(transactional_db: None, monkeypatch: pytest.MonkeyPatch) -> Iterat
     """This process, registered as a submitter; it beats once."""
     monkeypatch.setattr(components, "BEAT_S", 3600.0)
     monkeypatch.setattr(components, "JOIN_TIMEOUT_S", 30.0)
-    forget_lookups()
     furnish()
-    live._memory = live._Memory()
     made = Heartbeat("submitter", "default", Database("test heartbeat")).start()
     try:
         wait_until(lambda: components.own.id, message="it is registered")

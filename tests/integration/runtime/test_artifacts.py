@@ -21,17 +21,10 @@ from slackwater_tasks.runtime.artifacts import PgArtifacts
 from slackwater_tasks.runtime.attempt import own_connection
 from slackwater_tasks.runtime.task_backend import PgTaskBackend
 from slackwater_tasks.upkeep.retention import delete_tenant
-from tests.support.api import ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import ApiClient, client_of
 from tests.support.hand_worker import HandWorker
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 @pytest.fixture

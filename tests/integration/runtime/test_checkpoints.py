@@ -28,17 +28,9 @@ from slackwater_tasks.submission.service import submit
 from slackwater_tenants.models import Plan, Tenant
 from slackwater_tenants.scoping import tenant_scope
 from slackwater_tenants.services import create_tenant
-from tests.support.api import forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def tenant() -> Tenant:
-    forget_lookups()
-    furnish()
-    return create_tenant("acme", "Acme")
 
 
 def task(tenant: Tenant, **fields: Any) -> UUID:

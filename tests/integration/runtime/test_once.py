@@ -19,7 +19,7 @@ from slackwater_tasks.runtime.task_backend import PgTaskBackend
 from slackwater_tasks.submission.service import submit
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.waiting import wait_until
 
@@ -29,7 +29,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def worker() -> HandWorker:
     """A node."""
-    forget_lookups()
     furnish()
     return HandWorker()
 

@@ -9,7 +9,6 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-import redis
 from django.db import connections
 
 from scheduler_ext.conf import SchedulerConf
@@ -19,24 +18,15 @@ from scheduler_ext.task.effects import AttemptReplaced
 from slackwater_api.server.application import AsgiApplication
 from slackwater_tasks.models import AttemptLog
 from slackwater_tasks.read import output
-from slackwater_tasks.runtime import output as runtime
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tenants.models import Plan
 from slackwater_tenants.scoping import tenant_scope
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, client_of
 from tests.support.front import Visit, drive, until
 from tests.support.hand_worker import HandWorker
 from tests.support.streams import events_in
 
-pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def acme(redis_client: redis.Redis) -> ApiClient:
-    forget_lookups()
-    furnish()
-    runtime._limits.clear()
-    return client_of("acme")
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
 
 
 @pytest.fixture

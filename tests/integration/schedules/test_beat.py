@@ -44,21 +44,21 @@ def beat(**config: Any) -> ClaimingScheduler:
 
 
 # -- schedules -----------------------------------------------------------------------------------------------
-def test_a_tick_fires_and_sleeps_no_longer_than_an_edit_may_wait(acme: Tenant) -> None:
+def test_a_tick_fires_and_sleeps_no_longer_than_an_edit_may_wait(tenant: Tenant) -> None:
     scheduler = beat()
     assert scheduler.tick() == MAX_SLEEP_S
-    schedule = due(acme)
+    schedule = due(tenant)
     assert 0 < scheduler.tick() <= MAX_SLEEP_S
     assert outcomes(schedule) == ["submitted"]
-    soon = make(acme, "soon", rule={"every_s": 1})
+    soon = make(tenant, "soon", rule={"every_s": 1})
     assert scheduler.tick() <= MAX_SLEEP_S
     wait_until(lambda: scheduler.tick() and outcomes(soon)[:1] == ["submitted"])
 
 
-def test_a_tick_survives_the_loss_of_the_database(acme: Tenant) -> None:
+def test_a_tick_survives_the_loss_of_the_database(tenant: Tenant) -> None:
     scheduler = beat()
     scheduler.tick()
-    schedule = due(acme)
+    schedule = due(tenant)
     with connection.cursor() as cur:
         cur.execute("SELECT pg_backend_pid()")
         pid = cur.fetchone()[0]
@@ -71,9 +71,9 @@ def test_a_tick_survives_the_loss_of_the_database(acme: Tenant) -> None:
 
 
 def test_a_beat_that_starts_without_the_database_goes_on_when_it_is_there(
-    acme: Tenant, monkeypatch: pytest.MonkeyPatch
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    schedule = due(acme)
+    schedule = due(tenant)
     with monkeypatch.context() as patch:
         connection.close()
         patch.setitem(connection.settings_dict, "HOST", "/nowhere")
@@ -135,12 +135,12 @@ def test_what_the_celery_configuration_lists_is_sent_too(redis_client: redis.Red
     assert not PeriodicTask.objects.filter(name="celery.backend_cleanup").exists(), "no results are kept"
 
 
-def test_a_broker_that_is_away_stops_no_schedule(acme: Tenant) -> None:
+def test_a_broker_that_is_away_stops_no_schedule(tenant: Tenant) -> None:
     periodic("one")
     app = Celery("beats", broker="redis://127.0.0.1:1/0", set_as_current=False)
     app.conf.update(task_publish_retry=False, broker_transport_options={"socket_connect_timeout": 0.2})
     scheduler = ClaimingScheduler(app=app)
-    schedule = due(acme)
+    schedule = due(tenant)
     scheduler.tick()
     assert outcomes(schedule) == ["submitted"]
 
@@ -158,10 +158,10 @@ def make_due(*task_ids: UUID) -> None:
     DeadLetter._plain.filter(pk__in=task_ids).update(next_retry_at=datetime.now(UTC) - timedelta(seconds=1))
 
 
-def test_a_dead_letter_is_retried_as_often_as_its_plan_says(acme: Tenant) -> None:
-    Plan.objects.filter(pk=acme.plan_id).update(dead_letter_retries=2, dead_letter_after_s=600)
+def test_a_dead_letter_is_retried_as_often_as_its_plan_says(tenant: Tenant) -> None:
+    Plan.objects.filter(pk=tenant.plan_id).update(dead_letter_retries=2, dead_letter_after_s=600)
     worker = HandWorker()
-    task_id = dead(acme, worker)
+    task_id = dead(tenant, worker)
     assert retry_due() == Counter(), "its time has not come"
     for n in (1, 2):
         make_due(task_id)
@@ -177,10 +177,10 @@ def test_a_dead_letter_is_retried_as_often_as_its_plan_says(acme: Tenant) -> Non
     assert retry_due() == Counter()
 
 
-def test_many_beats_retry_each_dead_letter_once(acme: Tenant) -> None:
-    Plan.objects.filter(pk=acme.plan_id).update(dead_letter_retries=1)
+def test_many_beats_retry_each_dead_letter_once(tenant: Tenant) -> None:
+    Plan.objects.filter(pk=tenant.plan_id).update(dead_letter_retries=1)
     worker = HandWorker()
-    ids = [dead(acme, worker) for _ in range(30)]
+    ids = [dead(tenant, worker) for _ in range(30)]
     make_due(*ids)
 
     def beats() -> int:
@@ -199,11 +199,11 @@ def test_many_beats_retry_each_dead_letter_once(acme: Tenant) -> None:
     assert TaskEvent._plain.filter(actor=ACTOR).count() == 30
 
 
-def test_a_retry_over_the_limit_is_put_off(acme: Tenant) -> None:
-    Plan.objects.filter(pk=acme.plan_id).update(dead_letter_retries=1)
-    task_id = dead(acme, HandWorker())
+def test_a_retry_over_the_limit_is_put_off(tenant: Tenant) -> None:
+    Plan.objects.filter(pk=tenant.plan_id).update(dead_letter_retries=1)
+    task_id = dead(tenant, HandWorker())
     make_due(task_id)
-    Plan.objects.filter(pk=acme.plan_id).update(max_waiting=0)
+    Plan.objects.filter(pk=tenant.plan_id).update(max_waiting=0)
     assert retry_due() == Counter({"put off": 1})
     letter = DeadLetter._plain.get()
     assert letter.next_retry_at is not None
@@ -211,9 +211,9 @@ def test_a_retry_over_the_limit_is_put_off(acme: Tenant) -> None:
     assert state_of(task_id) == "FAILED"
 
 
-def test_a_tick_retries_dead_letters(acme: Tenant) -> None:
-    Plan.objects.filter(pk=acme.plan_id).update(dead_letter_retries=1)
-    task_id = dead(acme, HandWorker())
+def test_a_tick_retries_dead_letters(tenant: Tenant) -> None:
+    Plan.objects.filter(pk=tenant.plan_id).update(dead_letter_retries=1)
+    task_id = dead(tenant, HandWorker())
     make_due(task_id)
     beat().tick()
     assert state_of(task_id) == "READY"
@@ -240,9 +240,9 @@ def environment(database_url: str, redis_url: str) -> dict[str, str]:
 
 @pytest.mark.e2e
 def test_two_real_beats_of_which_one_is_killed_miss_nothing_and_double_nothing(
-    acme: Tenant, database_url: str, redis_url: str
+    tenant: Tenant, database_url: str, redis_url: str
 ) -> None:
-    schedules = [make(acme, f"s{n}", rule={"every_s": 1}) for n in range(20)]
+    schedules = [make(tenant, f"s{n}", rule={"every_s": 1}) for n in range(20)]
     env = environment(database_url, redis_url)
 
     def fired(at_least: int) -> bool:
@@ -280,10 +280,10 @@ def all_running(processes: list[ManagedProcess]) -> bool:
     return True
 
 
-def test_a_beat_ends_at_once_when_asked(acme: Tenant, database_url: str, redis_url: str) -> None:
-    schedule = rewind(make(acme, rule={"every_s": 3600}), 3601)
+def test_a_beat_ends_at_once_when_asked(tenant: Tenant, database_url: str, redis_url: str) -> None:
+    schedule = rewind(make(tenant, rule={"every_s": 3600}), 3601)
     with running(command(), env=environment(database_url, redis_url), name="beat") as process:
         wait_until(lambda: all_running([process]) and outcomes(schedule) == ["submitted"], timeout=60)
-        services.pause_schedule(acme.pk, schedule.pk)
+        services.pause_schedule(tenant.pk, schedule.pk)
         process.send(signal.SIGTERM)
         assert process.wait(15) == 0

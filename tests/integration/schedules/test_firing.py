@@ -20,7 +20,7 @@ from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tenants.models import Plan, Tenant, TenantCounter
 from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER, furnish
 from tests.support.schedules import FIRES, due, fire_again, make, outcomes, rewind, state_of, tasks_of
 from tests.support.waiting import wait_until
 
@@ -29,14 +29,14 @@ Outcome = ScheduleFire.Outcome
 
 
 # -- firing -----------------------------------------------------------------------------------------------------------
-def test_a_due_schedule_submits_its_task(acme: Tenant) -> None:
+def test_a_due_schedule_submits_its_task(tenant: Tenant) -> None:
     template = {
         "handler": HANDLER,
         "args": ["$fire_at", {"by": ["$schedule"]}],
         "kwargs": {"cost": "$5"},
         "tags": ["x"],
     }
-    schedule = due(acme, task=template)
+    schedule = due(tenant, task=template)
     first = schedule.next_fire_at
     assert first is not None
     assert fire_due() == Counter(schedules=1, submitted=1)
@@ -46,7 +46,7 @@ def test_a_due_schedule_submits_its_task(acme: Tenant) -> None:
     assert fire.task_id is not None
     task = Task._plain.get(pk=fire.task_id)
     assert (task.tenant, task.name, task.submitted_by, task.tags) == (
-        acme,
+        tenant,
         "nightly",
         "schedule:nightly",
         ["x"],
@@ -59,28 +59,28 @@ def test_a_due_schedule_submits_its_task(acme: Tenant) -> None:
     assert fire_due() == Counter()
 
 
-def test_a_schedule_without_a_time_runs_at_once_and_once(acme: Tenant) -> None:
-    schedule = make(acme, kind="once", rule={})
+def test_a_schedule_without_a_time_runs_at_once_and_once(tenant: Tenant) -> None:
+    schedule = make(tenant, kind="once", rule={})
     assert fire_due() == Counter(schedules=1, submitted=1)
     schedule.refresh_from_db()
     assert (schedule.next_fire_at, schedule.next_due_at) == (None, None)
     assert fire_due() == Counter()
 
 
-def test_the_beat_knows_how_long_to_sleep(acme: Tenant) -> None:
+def test_the_beat_knows_how_long_to_sleep(tenant: Tenant) -> None:
     assert seconds_to_next() is None
-    make(acme)
+    make(tenant)
     ahead = seconds_to_next()
     assert ahead is not None
     assert 3500 < ahead <= 3600
-    due(acme, "other")
+    due(tenant, "other")
     ahead = seconds_to_next()
     assert ahead is not None
     assert ahead < 0
 
 
-def test_jitter_delays_each_firing_by_its_own_part(acme: Tenant) -> None:
-    made = [make(acme, f"s{n}", jitter_s=600) for n in range(20)]
+def test_jitter_delays_each_firing_by_its_own_part(tenant: Tenant) -> None:
+    made = [make(tenant, f"s{n}", jitter_s=600) for n in range(20)]
     delays = {s.next_due_at - s.next_fire_at for s in made if s.next_due_at and s.next_fire_at}
     assert len(delays) > 15
     assert all(timedelta() <= delay < timedelta(seconds=600) for delay in delays)
@@ -89,16 +89,16 @@ def test_jitter_delays_each_firing_by_its_own_part(acme: Tenant) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_due_at_once_are_submitted_together(acme: Tenant, django_assert_max_num_queries: Any) -> None:
+def test_many_due_at_once_are_submitted_together(tenant: Tenant, django_assert_max_num_queries: Any) -> None:
     other = create_tenant("other", "Other")
-    for tenant in (acme, other):
-        due(tenant, "first")  # what a process looks up once
+    for each in (tenant, other):
+        due(each, "first")  # what a process looks up once
     fire_due()
     for n in range(60):
-        due(acme if n % 2 else other, f"s{n}")
+        due(tenant if n % 2 else other, f"s{n}")
     with django_assert_max_num_queries(30):
         assert fire_due() == Counter(schedules=60, submitted=60)
-    names = set(Task._plain.filter(tenant=acme).values_list("submitted_by", flat=True))
+    names = set(Task._plain.filter(tenant=tenant).values_list("submitted_by", flat=True))
     assert names == {"schedule:first", *(f"schedule:s{n}" for n in range(60) if n % 2)}
 
 
@@ -112,16 +112,16 @@ def test_many_due_at_once_are_submitted_together(acme: Tenant, django_assert_max
         ({"missed": "skip", "missed_after_s": 6 * 3600}, ["submitted"] * 6),
     ],
 )
-def test_every_missed_firing_has_a_row(acme: Tenant, policy: dict[str, Any], expected: list[str]) -> None:
-    schedule = rewind(make(acme, **policy), 6 * 3600 + 5)
+def test_every_missed_firing_has_a_row(tenant: Tenant, policy: dict[str, Any], expected: list[str]) -> None:
+    schedule = rewind(make(tenant, **policy), 6 * 3600 + 5)
     fire_due()
     assert outcomes(schedule) == expected
     assert fire_due() == Counter()
 
 
-def test_more_missed_than_one_pass_takes(acme: Tenant) -> None:
+def test_more_missed_than_one_pass_takes(tenant: Tenant) -> None:
     began = time.monotonic()
-    schedule = rewind(make(acme, rule={"every_s": 1}, missed="one"), 2_500)
+    schedule = rewind(make(tenant, rule={"every_s": 1}, missed="one"), 2_500)
     while fire_due()["schedules"]:
         pass
     found = outcomes(schedule)
@@ -148,8 +148,8 @@ def in_threads(works: list[Callable[[], Any]]) -> list[Any]:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_many_beats_fire_each_due_schedule_once(acme: Tenant) -> None:
-    tenants = [acme, *(create_tenant(f"t{n}", "T") for n in range(3))]
+def test_many_beats_fire_each_due_schedule_once(tenant: Tenant) -> None:
+    tenants = [tenant, *(create_tenant(f"t{n}", "T") for n in range(3))]
     for n in range(240):
         due(tenants[n % 4], f"s{n}", jitter_s=0)
 
@@ -167,8 +167,8 @@ def test_many_beats_fire_each_due_schedule_once(acme: Tenant) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_beat_that_dies_before_its_commit_loses_nothing(acme: Tenant) -> None:
-    schedule = due(acme)
+def test_a_beat_that_dies_before_its_commit_loses_nothing(tenant: Tenant) -> None:
+    schedule = due(tenant)
     fired, die = threading.Event(), threading.Event()
     backend: list[int] = []
 
@@ -201,8 +201,8 @@ def test_a_beat_that_dies_before_its_commit_loses_nothing(acme: Tenant) -> None:
     assert Task._plain.count() == 1
 
 
-def test_a_beat_that_is_stopped_inside_a_batch_loses_it_soon(acme: Tenant) -> None:
-    due(acme)
+def test_a_beat_that_is_stopped_inside_a_batch_loses_it_soon(tenant: Tenant) -> None:
+    due(tenant)
     fire_due()
     with connection.cursor() as cur:
         cur.execute("SHOW idle_in_transaction_session_timeout")
@@ -210,8 +210,8 @@ def test_a_beat_that_is_stopped_inside_a_batch_loses_it_soon(acme: Tenant) -> No
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_shorter_patience_ends_with_the_batch(acme: Tenant) -> None:
-    due(acme)
+def test_the_shorter_patience_ends_with_the_batch(tenant: Tenant) -> None:
+    due(tenant)
     fire_due()
     with connection.cursor() as cur:
         cur.execute("SHOW idle_in_transaction_session_timeout")
@@ -219,8 +219,8 @@ def test_the_shorter_patience_ends_with_the_batch(acme: Tenant) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_edit_waits_for_the_beat_that_fires_and_keeps_what_it_fired(acme: Tenant) -> None:
-    schedule = due(acme, task={"handler": HANDLER, "name": "old"})
+def test_an_edit_waits_for_the_beat_that_fires_and_keeps_what_it_fired(tenant: Tenant) -> None:
+    schedule = due(tenant, task={"handler": HANDLER, "name": "old"})
     holding, release = threading.Event(), threading.Event()
 
     def beat() -> None:
@@ -235,7 +235,7 @@ def test_an_edit_waits_for_the_beat_that_fires_and_keeps_what_it_fired(acme: Ten
     def edit() -> int:
         try:
             changes = {"task": {"handler": HANDLER, "name": "new"}}
-            return services.update_schedule(acme.pk, schedule.pk, changes).version
+            return services.update_schedule(tenant.pk, schedule.pk, changes).version
         finally:
             connection.close()
 
@@ -262,11 +262,11 @@ def test_an_edit_waits_for_the_beat_that_fires_and_keeps_what_it_fired(acme: Ten
 
 
 # -- what cannot be submitted -----------------------------------------------------------------------------------------
-def test_one_refused_firing_stops_no_other(acme: Tenant) -> None:
+def test_one_refused_firing_stops_no_other(tenant: Tenant) -> None:
     for n in range(9):
-        due(acme, f"s{n}")
-    bad = due(acme, "bad", task={"handler": HANDLER, "tier": "premium"})
-    Plan.objects.filter(pk=acme.plan_id).update(tiers=["basic"])
+        due(tenant, f"s{n}")
+    bad = due(tenant, "bad", task={"handler": HANDLER, "tier": "premium"})
+    Plan.objects.filter(pk=tenant.plan_id).update(tiers=["basic"])
     assert fire_due() == Counter(schedules=10, submitted=9, failed=1)
     fire = FIRES.get(schedule=bad)
     assert (fire.outcome, fire.task_id) == ("failed", None)
@@ -275,11 +275,11 @@ def test_one_refused_firing_stops_no_other(acme: Tenant) -> None:
     assert bad.next_due_at is not None, "it is tried again at its next time"
 
 
-def test_a_tenant_at_its_limit_fails_alone(acme: Tenant) -> None:
+def test_a_tenant_at_its_limit_fails_alone(tenant: Tenant) -> None:
     poor = create_tenant("poor", "Poor", plan_slug=Plan.objects.create(slug="small", name="S", max_waiting=3).slug)
     for n in range(8):
         due(poor, f"p{n}")
-        due(acme, f"a{n}")
+        due(tenant, f"a{n}")
     assert fire_due() == Counter(schedules=16, submitted=11, failed=5)
     assert Task._plain.filter(tenant=poor).count() == TenantCounter.objects.get(tenant=poor).unfinished == 3
     errors = set(FIRES.filter(outcome="failed").values_list("error", flat=True))
@@ -289,7 +289,6 @@ def test_a_tenant_at_its_limit_fails_alone(acme: Tenant) -> None:
 @pytest.mark.django_db(transaction=True)
 def test_many_tenants_due_at_once_are_submitted_together(django_assert_max_num_queries: Any) -> None:
     """Also those whose limit, template or overlap needs them to go by themselves: it costs the others nothing."""
-    forget_lookups()
     furnish()
     many = [create_tenant(f"t{n}", f"T {n}") for n in range(40)]
     small = Plan.objects.create(slug="small", name="S", max_waiting=3)
@@ -323,8 +322,8 @@ def test_many_tenants_due_at_once_are_submitted_together(django_assert_max_num_q
     assert state_of(tasks_of(queued)[1]) == "BLOCKED", "it waits for the one before"
 
 
-def test_a_rule_that_is_none_any_more_is_stopped(acme: Tenant) -> None:
-    broken, fine = due(acme, "broken"), due(acme, "fine")
+def test_a_rule_that_is_none_any_more_is_stopped(tenant: Tenant) -> None:
+    broken, fine = due(tenant, "broken"), due(tenant, "fine")
     Schedule._plain.filter(pk=broken.pk).update(time_zone="UTC", rule={"every_s": "often"})
     assert fire_due() == Counter(schedules=2, submitted=1, failed=1)
     broken.refresh_from_db()
@@ -334,8 +333,8 @@ def test_a_rule_that_is_none_any_more_is_stopped(acme: Tenant) -> None:
 
 
 # -- housekeeping -----------------------------------------------------------------------------------------------------
-def test_old_firings_are_pruned(acme: Tenant) -> None:
-    schedule = due(acme)
+def test_old_firings_are_pruned(tenant: Tenant) -> None:
+    schedule = due(tenant)
     fire_due()
     fire_again(schedule)
     FIRES.filter(pk=FIRES.order_by("fire_at").values_list("pk", flat=True)[0]).update(
@@ -345,8 +344,8 @@ def test_old_firings_are_pruned(acme: Tenant) -> None:
     assert FIRES.count() == 1
 
 
-def test_the_claim_goes_by_its_index(acme: Tenant) -> None:
-    made = make(acme)
+def test_the_claim_goes_by_its_index(tenant: Tenant) -> None:
+    made = make(tenant)
     values = {field.attname: getattr(made, field.attname) for field in Schedule._meta.concrete_fields}
     Schedule._plain.bulk_create(Schedule(**values | {"id": uuid4(), "name": f"s{n}"}) for n in range(2_000))
     with connection.cursor() as cur:

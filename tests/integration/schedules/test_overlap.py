@@ -16,15 +16,15 @@ pytestmark = pytest.mark.django_db
 
 
 # -- overlap ----------------------------------------------------------------------------------------------------------
-def test_overlap_allow(acme: Tenant) -> None:
-    schedule = due(acme)
+def test_overlap_allow(tenant: Tenant) -> None:
+    schedule = due(tenant)
     fire_due()
     fire_again(schedule)
     assert outcomes(schedule) == ["submitted"] * 2
 
 
-def test_overlap_skip(acme: Tenant) -> None:
-    schedule = due(acme, overlap="skip")
+def test_overlap_skip(tenant: Tenant) -> None:
+    schedule = due(tenant, overlap="skip")
     worker = HandWorker()
     fire_due()
     fire_again(schedule)
@@ -34,8 +34,8 @@ def test_overlap_skip(acme: Tenant) -> None:
     assert outcomes(schedule) == ["submitted", "skipped", "submitted"]
 
 
-def test_overlap_queue_one(acme: Tenant) -> None:
-    schedule = due(acme, overlap="queue_one")
+def test_overlap_queue_one(tenant: Tenant) -> None:
+    schedule = due(tenant, overlap="queue_one")
     worker = HandWorker()
     fire_due()
     running = worker.start(*tasks_of(schedule))
@@ -50,8 +50,8 @@ def test_overlap_queue_one(acme: Tenant) -> None:
     assert outcomes(schedule)[-1] == "submitted"
 
 
-def test_overlap_cancel_old(acme: Tenant) -> None:
-    schedule = due(acme, overlap="cancel_old")
+def test_overlap_cancel_old(tenant: Tenant) -> None:
+    schedule = due(tenant, overlap="cancel_old")
     worker = HandWorker()
     fire_due()
     fire_again(schedule)
@@ -76,15 +76,15 @@ def test_overlap_cancel_old(acme: Tenant) -> None:
         ("cancel_old", ["skipped", "skipped", "skipped", "submitted"]),
     ],
 )
-def test_overlap_of_firings_that_come_together(acme: Tenant, overlap: str, expected: list[str]) -> None:
-    schedule = rewind(make(acme, overlap=overlap, missed="all"), 4 * 3600 + 5)
+def test_overlap_of_firings_that_come_together(tenant: Tenant, overlap: str, expected: list[str]) -> None:
+    schedule = rewind(make(tenant, overlap=overlap, missed="all"), 4 * 3600 + 5)
     fire_due()
     assert outcomes(schedule) == expected
 
 
-def test_tasks_of_others_do_not_count_as_overlap(acme: Tenant) -> None:
-    submit(acme, {"handler": HANDLER, "name": "nightly"})
-    schedule = due(acme, overlap="skip")
-    due(acme, "other")
+def test_tasks_of_others_do_not_count_as_overlap(tenant: Tenant) -> None:
+    submit(tenant, {"handler": HANDLER, "name": "nightly"})
+    schedule = due(tenant, overlap="skip")
+    due(tenant, "other")
     fire_due()
     assert outcomes(schedule) == ["submitted"]

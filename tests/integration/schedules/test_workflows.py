@@ -31,10 +31,10 @@ FLOW = {
 }
 
 
-def make_flow(acme: Tenant, **fields: Any) -> Schedule:
+def make_flow(tenant: Tenant, **fields: Any) -> Schedule:
     """An hourly schedule of a workflow of three."""
     data = {"name": "etl", "kind": "interval", "rule": {"every_s": 3600}, "workflow": FLOW, **fields}
-    return services.create_schedule(acme, data, actor="user:ann")
+    return services.create_schedule(tenant, data, actor="user:ann")
 
 
 def flows(schedule: Schedule) -> list[UUID]:
@@ -55,9 +55,9 @@ def waits(workflow_id: UUID) -> set[str]:
     return set(rows.values_list("parent__name", flat=True))
 
 
-def test_a_firing_is_a_workflow(acme: Tenant) -> None:
-    schedule = rewind(make_flow(acme), 3601)
-    plain = rewind(make(acme), 3601)
+def test_a_firing_is_a_workflow(tenant: Tenant) -> None:
+    schedule = rewind(make_flow(tenant), 3601)
+    plain = rewind(make(tenant), 3601)
     fire_due()
     assert (outcomes(schedule), outcomes(plain)) == (["submitted"], ["submitted"])
     made = Workflow._plain.get(pk=flows(schedule)[0])
@@ -68,8 +68,8 @@ def test_a_firing_is_a_workflow(acme: Tenant) -> None:
 
 
 @pytest.mark.parametrize("overlap", ["allow", "skip", "queue_one", "cancel_old"])
-def test_overlap_counts_by_workflow(acme: Tenant, overlap: str) -> None:
-    schedule = rewind(make_flow(acme, overlap=overlap), 3601)
+def test_overlap_counts_by_workflow(tenant: Tenant, overlap: str) -> None:
+    schedule = rewind(make_flow(tenant, overlap=overlap), 3601)
     fire_due()
     fire_again(schedule)
     fire_due()
@@ -93,10 +93,10 @@ def test_overlap_counts_by_workflow(acme: Tenant, overlap: str) -> None:
         assert outcomes(schedule)[-1] == "skipped"
 
 
-def test_a_backfill_makes_workflows_one_after_the_other(acme: Tenant) -> None:
-    schedule = make_flow(acme, overlap="queue_one")
+def test_a_backfill_makes_workflows_one_after_the_other(tenant: Tenant) -> None:
+    schedule = make_flow(tenant, overlap="queue_one")
     made = schedule.anchor_at
-    done = backfill(acme.pk, schedule.pk, made - timedelta(hours=3), made - timedelta(seconds=1))
+    done = backfill(tenant.pk, schedule.pk, made - timedelta(hours=3), made - timedelta(seconds=1))
     assert len(done.workflow_ids) == 3
     assert (done.task_ids, done.workflow_id, flows(schedule)) == ([], None, done.workflow_ids)
     assert [waits(one) for one in done.workflow_ids] == [set(), {"tell"}, {"tell"}]
@@ -115,40 +115,40 @@ def test_a_backfill_makes_workflows_one_after_the_other(acme: Tenant) -> None:
         ({"workflow": {"tasks": [{"name": "a", "handler": HANDLER, "start_at": None}]}}, "workflow.tasks[0].start_at"),
     ],
 )  # fmt: skip
-def test_a_wrong_template_is_refused(acme: Tenant, fields: dict[str, Any], field: str) -> None:
+def test_a_wrong_template_is_refused(tenant: Tenant, fields: dict[str, Any], field: str) -> None:
     data = {"name": "etl", "kind": "daily", **fields}
     with pytest.raises(InvalidInput) as caught:
-        services.create_schedule(acme, data)
+        services.create_schedule(tenant, data)
     assert caught.value.field == field
 
 
-def test_a_schedule_may_change_from_a_task_to_a_workflow(acme: Tenant) -> None:
-    schedule = rewind(make(acme, overlap="queue_one"), 3601)
+def test_a_schedule_may_change_from_a_task_to_a_workflow(tenant: Tenant) -> None:
+    schedule = rewind(make(tenant, overlap="queue_one"), 3601)
     fire_due()
-    services.update_schedule(acme.pk, schedule.pk, {"workflow": FLOW})
+    services.update_schedule(tenant.pk, schedule.pk, {"workflow": FLOW})
     fire_again(schedule)
     fire_due()
     assert waits(flows(schedule)[0]) == {"nightly"}
-    changed = services.update_schedule(acme.pk, schedule.pk, {"task": {"handler": HANDLER}})
+    changed = services.update_schedule(tenant.pk, schedule.pk, {"task": {"handler": HANDLER}})
     assert (changed.workflow, changed.task) == (None, {"handler": HANDLER})
 
 
-def test_a_schedule_fires_by_hand_and_keeps_its_times(acme: Tenant) -> None:
-    schedule = make_flow(acme, overlap="skip", paused=True)
+def test_a_schedule_fires_by_hand_and_keeps_its_times(tenant: Tenant) -> None:
+    schedule = make_flow(tenant, overlap="skip", paused=True)
     before = schedule.next_fire_at
-    made = services.run_now(acme.pk, schedule.pk, actor="user:ann")
+    made = services.run_now(tenant.pk, schedule.pk, actor="user:ann")
     assert (made.outcome, made.version) == ("submitted", 1)
     assert made.workflow_id is not None
     assert Task._plain.filter(workflow=made.workflow_id, submitted_by="user:ann").count() == 3
     with pytest.raises(Conflict):
-        services.run_now(acme.pk, schedule.pk)
+        services.run_now(tenant.pk, schedule.pk)
     end(made.workflow_id)
-    services.run_now(acme.pk, schedule.pk)
+    services.run_now(tenant.pk, schedule.pk)
     schedule.refresh_from_db()
     assert (schedule.next_fire_at, ScheduleFire._plain.count()) == (before, 2)
 
 
-def test_a_preview_stores_nothing(acme: Tenant) -> None:
+def test_a_preview_stores_nothing(tenant: Tenant) -> None:
     before = timezone.now()
     found = services.preview({"kind": "daily", "rule": {"times": ["07:30"]}, "time_zone": "Europe/Berlin"}, 3)
     assert len(found) == 3

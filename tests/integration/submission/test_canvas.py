@@ -18,7 +18,7 @@ from slackwater_tasks.submission.canvas import submit_canvas
 from slackwater_tasks.submission.service import submit, submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER, furnish
 
 pytestmark = pytest.mark.django_db
 
@@ -26,7 +26,6 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def acme() -> Tenant:
     """A tenant that may run t.f."""
-    forget_lookups()
     furnish()
     Handler.objects.get_or_create(name="t.f")
     return create_tenant("acme", "Acme")

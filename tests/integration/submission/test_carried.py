@@ -37,7 +37,6 @@ DECLARED = {"total_attempts": 6, "execution_cap_s": 30.0, "priority": 4}
 @pytest.fixture
 def acme() -> Tenant:
     """A tenant, and a handler that declares something of its tasks."""
-    forget_lookups()
     furnish()
     Handler.objects.create(name="t.carried", defaults=DECLARED, repeats=Repeats.ASKED)
     return create_tenant("acme", "Acme")

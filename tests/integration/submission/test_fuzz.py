@@ -10,7 +10,7 @@ import pytest
 from django.db import connection
 
 from slackwater_tenants.services import ensure_plan
-from tests.support.api import ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import ApiClient, client_of, furnish
 from tests.support.fuzzing import Bodies
 
 pytestmark = pytest.mark.django_db
@@ -70,7 +70,6 @@ def check_problem(problem: Any, body: bytes, where: str) -> None:
 
 @pytest.fixture
 def acme() -> ApiClient:
-    forget_lookups()
     furnish()
     plan = ensure_plan("standard")
     plan.tasks_per_hour = plan.burst = plan.max_waiting = 2_000_000_000

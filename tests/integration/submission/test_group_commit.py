@@ -25,7 +25,7 @@ from slackwater_tasks.submission import refusal_cache, service
 from slackwater_tasks.submission.group_commit import submit_each
 from slackwater_tasks.submission.service import Single, Submission
 from slackwater_tenants.models import Tenant, TenantCounter
-from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER
 
 pytestmark = pytest.mark.django_db(transaction=True)
 TRIGGER = """
@@ -36,14 +36,6 @@ CREATE FUNCTION poison() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
 END $$;
 CREATE TRIGGER poison BEFORE INSERT ON slackwater_tasks_task FOR EACH ROW EXECUTE FUNCTION poison()
 """
-
-
-@pytest.fixture
-def acme(redis_client: Any) -> Tenant:
-    """A tenant."""
-    forget_lookups()
-    furnish()
-    return client_of("acme").tenant
 
 
 @pytest.fixture
@@ -88,7 +80,7 @@ def counted(tenant: Tenant) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("n", [2, 40])
-def test_they_are_one_transaction(acme: Tenant, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_they_are_one_transaction(tenant: Tenant, n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     statements: list[str] = []
     execute = psycopg.RawCursor.execute
 
@@ -97,24 +89,24 @@ def test_they_are_one_transaction(acme: Tenant, n: int, monkeypatch: pytest.Monk
         return execute(cursor, query, *args, **kwargs)
 
     monkeypatch.setattr(psycopg.RawCursor, "execute", noted)
-    answers = submit_each(acme, [single(name=f"t{i}", args=[i]) for i in range(n)])
+    answers = submit_each(tenant, [single(name=f"t{i}", args=[i]) for i in range(n)])
     assert kinds(answers) == [Submission] * n
     assert sum("UPDATE slackwater_tenants_tenantcounter" in statement for statement in statements) == 1
-    assert (transactions(), counted(acme)) == (1, (n, n, n))
+    assert (transactions(), counted(tenant)) == (1, (n, n, n))
     for i, answer in enumerate(answers):
         assert isinstance(answer, Submission)
         task = Task._plain.get(pk=answer.task_ids[0])
         assert (task.name, task.args, task.submitted_by, answer.created) == (f"t{i}", [i], "test", True)
 
 
-def test_one_alone_is_submitted_as_ever(acme: Tenant) -> None:
+def test_one_alone_is_submitted_as_ever(tenant: Tenant) -> None:
     with CaptureQueriesContext(connection) as queries:
-        (answer,) = submit_each(acme, [single()])
+        (answer,) = submit_each(tenant, [single()])
     assert type(answer) is Submission
     assert not any("slackwater_tasks_task" in query["sql"] for query in queries), (
         "its one statement does not go through Django"
     )
-    assert counted(acme) == (1, 1, 1)
+    assert counted(tenant) == (1, 1, 1)
 
 
 BAD: list[tuple[Any, type[SlackwaterError], str | None]] = [
@@ -129,92 +121,92 @@ BAD: list[tuple[Any, type[SlackwaterError], str | None]] = [
 ]  # fmt: skip
 
 
-def test_bad_ones_are_told_as_if_they_were_alone_and_harm_nobody(acme: Tenant) -> None:
-    limit(acme, scripts=False, max_payload_bytes=1_000_000)
+def test_bad_ones_are_told_as_if_they_were_alone_and_harm_nobody(tenant: Tenant) -> None:
+    limit(tenant, scripts=False, max_payload_bytes=1_000_000)
     group = [single(name="good")]
     for data, _, _ in BAD:
         group += [Single(data=data, actor="test"), single(name="good")]
-    answers = submit_each(acme, group)
+    answers = submit_each(tenant, group)
     assert kinds(answers[::2]) == [Submission] * (len(BAD) + 1)
-    assert counted(acme) == (len(BAD) + 1,) * 3
+    assert counted(tenant) == (len(BAD) + 1,) * 3
     for (data, kind, field), answer in zip(BAD, answers[1::2], strict=True):
         assert isinstance(answer, kind), (data, answer)
         assert isinstance(answer, SlackwaterError)
         assert answer.field == field
         with pytest.raises(kind) as caught:
-            service.submit(acme, data)
+            service.submit(tenant, data)
         assert (caught.value.field, caught.value.message, caught.value.extra) == (
             answer.field, answer.message, answer.extra,
         )  # fmt: skip
 
 
 @pytest.mark.parametrize("before", [0, 3])
-def test_the_first_that_fit_are_accepted_in_their_order(acme: Tenant, before: int) -> None:
-    limit(acme, burst=10, tasks_per_hour=7)
+def test_the_first_that_fit_are_accepted_in_their_order(tenant: Tenant, before: int) -> None:
+    limit(tenant, burst=10, tasks_per_hour=7)
     for _ in range(before):
-        service.submit(acme, {"handler": HANDLER})
-    answers = submit_each(acme, [single(name=f"t{i}") for i in range(25)])
+        service.submit(tenant, {"handler": HANDLER})
+    answers = submit_each(tenant, [single(name=f"t{i}") for i in range(25)])
     room = 10 - before
     assert kinds(answers) == [Submission] * room + [LimitExceeded] * (25 - room)
-    assert counted(acme) == (10, 10, 10)
+    assert counted(tenant) == (10, 10, 10)
     refused = answers[-1]
     assert isinstance(refused, LimitExceeded)
     assert refused.retry_after is not None
     assert 500 < refused.retry_after <= 3600 / 7, "when one more would be accepted"
     assert refused.extra["burst"] == 10
-    assert refusal_cache.known(acme) is not None, "the door knows it from now on"
+    assert refusal_cache.known(tenant) is not None, "the door knows it from now on"
 
 
-def test_a_limit_reached_costs_few_transactions(acme: Tenant) -> None:
-    limit(acme, burst=100, tasks_per_hour=1)
-    service.submit_many(acme, [{"handler": HANDLER}] * 60)
+def test_a_limit_reached_costs_few_transactions(tenant: Tenant) -> None:
+    limit(tenant, burst=100, tasks_per_hour=1)
+    service.submit_many(tenant, [{"handler": HANDLER}] * 60)
     with CaptureQueriesContext(connection) as queries:
-        answers = submit_each(acme, [single() for _ in range(90)])
+        answers = submit_each(tenant, [single() for _ in range(90)])
     assert kinds(answers) == [Submission] * 40 + [LimitExceeded] * 50
     assert sum("UPDATE slackwater_tenants_tenantcounter" in query["sql"] for query in queries) <= 3
     assert transactions() == 2
 
 
-def test_keys_over_the_limit_are_not_written_to_be_refused(acme: Tenant) -> None:
-    limit(acme, burst=10, tasks_per_hour=1)
+def test_keys_over_the_limit_are_not_written_to_be_refused(tenant: Tenant) -> None:
+    limit(tenant, burst=10, tasks_per_hour=1)
     with CaptureQueriesContext(connection) as queries:
-        answers = submit_each(acme, [single(f"k{i}") for i in range(40)])
+        answers = submit_each(tenant, [single(f"k{i}") for i in range(40)])
     assert kinds(answers) == [Submission] * 10 + [LimitExceeded] * 30
     assert sum("UPDATE slackwater_tenants_tenantcounter" in query["sql"] for query in queries) <= 3
-    repeat, new = submit_each(acme, [single("k3"), single("k30")])
+    repeat, new = submit_each(tenant, [single("k3"), single("k30")])
     assert isinstance(repeat, Submission)
     assert (repeat.created, type(new)) == (False, LimitExceeded)
 
 
-def test_the_quota_and_the_share_of_urgent_work_hold(acme: Tenant) -> None:
-    limit(acme, max_waiting=5)
-    answers = submit_each(acme, [single() for _ in range(9)])
+def test_the_quota_and_the_share_of_urgent_work_hold(tenant: Tenant) -> None:
+    limit(tenant, max_waiting=5)
+    answers = submit_each(tenant, [single() for _ in range(9)])
     assert kinds(answers) == [Submission] * 5 + [QuotaExceeded] * 4
-    limit(acme, max_waiting=1000, max_urgent_permille=0)
-    answers = submit_each(acme, [single(category=c) for c in ("urgent", "delayable", "urgent", "offpeak")])
+    limit(tenant, max_waiting=1000, max_urgent_permille=0)
+    answers = submit_each(tenant, [single(category=c) for c in ("urgent", "delayable", "urgent", "offpeak")])
     assert kinds(answers) == [NotGranted, Submission, NotGranted, Submission]
     assert isinstance(answers[0], NotGranted)
     assert answers[0].field == "category"
-    assert counted(acme) == (7, 7, 7)
+    assert counted(tenant) == (7, 7, 7)
 
 
-def test_more_than_the_burst_are_not_too_many_as_each_is_one(acme: Tenant) -> None:
-    limit(acme, burst=4, tasks_per_hour=1_000_000_000)
-    assert kinds(submit_each(acme, [single() for _ in range(30)])) == [Submission] * 30
+def test_more_than_the_burst_are_not_too_many_as_each_is_one(tenant: Tenant) -> None:
+    limit(tenant, burst=4, tasks_per_hour=1_000_000_000)
+    assert kinds(submit_each(tenant, [single() for _ in range(30)])) == [Submission] * 30
 
 
 # -- idempotency keys -------------------------------------------------------------------------------------------------
-def test_different_keys_go_together(acme: Tenant) -> None:
-    answers = submit_each(acme, [single(f"k{9 - i}") if i % 2 else single() for i in range(10)])
+def test_different_keys_go_together(tenant: Tenant) -> None:
+    answers = submit_each(tenant, [single(f"k{9 - i}") if i % 2 else single() for i in range(10)])
     assert kinds(answers) == [Submission] * 10
-    assert (transactions(), counted(acme)) == (1, (10, 10, 10))
-    again = submit_each(acme, [single(f"k{9 - i}") for i in range(1, 10, 2)])
+    assert (transactions(), counted(tenant)) == (1, (10, 10, 10))
+    again = submit_each(tenant, [single(f"k{9 - i}") for i in range(1, 10, 2)])
     assert [a.task_ids for a in again] == [a.task_ids for a in answers[1::2]]  # type: ignore[union-attr]
     assert not any(a.created for a in again)  # type: ignore[union-attr]
-    assert counted(acme) == (10, 10, 10)
+    assert counted(tenant) == (10, 10, 10)
 
 
-def test_repeats_in_one_group_are_one_task(acme: Tenant) -> None:
+def test_repeats_in_one_group_are_one_task(tenant: Tenant) -> None:
     group = [
         single("one"),
         single(),
@@ -223,7 +215,7 @@ def test_repeats_in_one_group_are_one_task(acme: Tenant) -> None:
         single("one", name="other"),
         single(),
     ]
-    first, plain, repeat, inner, other, last = submit_each(acme, group)
+    first, plain, repeat, inner, other, last = submit_each(tenant, group)
     assert isinstance(first, Submission)
     assert isinstance(repeat, Submission)
     assert (first.created, repeat.created, repeat.task_ids) == (True, False, first.task_ids)
@@ -231,33 +223,33 @@ def test_repeats_in_one_group_are_one_task(acme: Tenant) -> None:
     assert isinstance(inner, Submission)
     assert (inner.created, inner.task_ids) == (False, first.task_ids), "wherever the key stands"
     assert isinstance(other, IdempotencyMismatch)
-    assert counted(acme) == (3, 3, 3)
+    assert counted(tenant) == (3, 3, 3)
     assert IdempotencyKey.objects.count() == 1
 
 
-def test_a_refused_one_keeps_no_key(acme: Tenant) -> None:
-    limit(acme, burst=2, tasks_per_hour=1)
-    answers = submit_each(acme, [single(f"k{i}") for i in range(6)])
+def test_a_refused_one_keeps_no_key(tenant: Tenant) -> None:
+    limit(tenant, burst=2, tasks_per_hour=1)
+    answers = submit_each(tenant, [single(f"k{i}") for i in range(6)])
     assert kinds(answers) == [Submission] * 2 + [LimitExceeded] * 4
     assert set(IdempotencyKey.objects.values_list("key", flat=True)) == {"k0", "k1"}
-    limit(acme, burst=50)
-    answers = submit_each(acme, [single(f"k{i}") for i in range(6)])
+    limit(tenant, burst=50)
+    answers = submit_each(tenant, [single(f"k{i}") for i in range(6)])
     assert [a.created for a in answers] == [False, False, True, True, True, True]  # type: ignore[union-attr]
-    assert counted(acme) == (6, 6, 6)
+    assert counted(tenant) == (6, 6, 6)
 
 
 # -- the database objects ---------------------------------------------------------------------------------------------
 @pytest.mark.usefixtures("trigger")
-def test_what_the_database_objects_to_fails_alone(acme: Tenant) -> None:
-    answers = submit_each(acme, [single(name="poison" if i == 7 else "good") for i in range(20)])
+def test_what_the_database_objects_to_fails_alone(tenant: Tenant) -> None:
+    answers = submit_each(tenant, [single(name="poison" if i == 7 else "good") for i in range(20)])
     assert isinstance(answers.pop(7), Exception)
     assert kinds(answers) == [Submission] * 19
-    assert counted(acme) == (19, 19, 19)
+    assert counted(tenant) == (19, 19, 19)
 
 
 @pytest.mark.usefixtures("trigger")
 def test_when_the_session_breaks_nothing_is_stored_and_nothing_is_tried_again(
-    acme: Tenant, monkeypatch: pytest.MonkeyPatch
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tries: list[int] = []
     together = service.submit_together
@@ -267,21 +259,21 @@ def test_when_the_session_breaks_nothing_is_stored_and_nothing_is_tried_again(
         return together(tenant, singles)
 
     monkeypatch.setattr(service, "submit_together", noted)
-    answers = submit_each(acme, [single(name="end" if i == 7 else "good") for i in range(20)])
+    answers = submit_each(tenant, [single(name="end" if i == 7 else "good") for i in range(20)])
     assert len(answers) == 20
     assert all(isinstance(answer, OperationalError) for answer in answers)
     assert tries == [20], "it might have been stored: whoever asked must say whether to try again"
     connection.close()
-    assert counted(acme) == (0, 0, 0)
+    assert counted(tenant) == (0, 0, 0)
 
 
-def test_checkpoints_mutexes_rates_and_webhooks_are_written_with_the_others(acme: Tenant) -> None:
+def test_checkpoints_mutexes_rates_and_webhooks_are_written_with_the_others(tenant: Tenant) -> None:
     fields: list[dict[str, Any]] = [
         {"checkpoints": True}, {"mutex_key": "m", "mutex_scope": "dependent"}, {"rate_key": "r"}, {"tags": ["a", "b"]},
         {"start_at": "2031-01-01T00:00:00Z"}, {"retry": {"base_s": 1}},
     ]  # fmt: skip
-    alone = [service.submit(acme, {"handler": HANDLER, **some}).task_ids[0] for some in fields]
-    answers = submit_each(acme, [single(**some) for some in fields])
+    alone = [service.submit(tenant, {"handler": HANDLER, **some}).task_ids[0] for some in fields]
+    answers = submit_each(tenant, [single(**some) for some in fields])
     assert kinds(answers) == [Submission] * len(fields)
     own = {"id", "submitted_at", "submitted_by", "task_id", "rank", "latest_start", "promote_at"}
     for one, answer in zip(alone, answers, strict=True):

@@ -20,7 +20,7 @@ from slackwater_tasks.runtime.task_backend import PgTaskBackend
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -28,7 +28,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture
 def acme(settings: Any) -> Iterator[Tenant]:
     """A tenant, over a second alias; the database behind both is one, so that each can be asked what the other did."""
-    forget_lookups()
     furnish()
     made = create_tenant("acme", "Acme")
     connections["ledger"] = connections["default"].copy(alias="ledger")
@@ -39,7 +38,6 @@ def acme(settings: Any) -> Iterator[Tenant]:
     finally:
         connections["ledger"].close()
         del connections["ledger"]
-        forget_lookups()
 
 
 def test_a_task_is_no_part_of_the_projects_transaction(acme: Tenant) -> None:

@@ -25,23 +25,15 @@ from slackwater_tasks.submission.service import submit, submit_workflow
 from slackwater_tasks.upkeep.reranking import READ, _place
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
-from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, client_of, furnish
 from tests.support.cell import Cell
 from tests.support.hand_worker import HandWorker
 
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def acme() -> Tenant:
-    forget_lookups()
-    furnish()
-    return create_tenant("acme", "Acme")
-
-
-def hand_in(acme: Tenant, *needs: str, **fields: Any) -> UUID:
-    return submit(acme, {"handler": HANDLER, "depends_on": list(needs), **fields}).task_ids[0]
+def hand_in(tenant: Tenant, *needs: str, **fields: Any) -> UUID:
+    return submit(tenant, {"handler": HANDLER, "depends_on": list(needs), **fields}).task_ids[0]
 
 
 def stand(task: UUID) -> tuple[int, str]:
@@ -51,16 +43,16 @@ def stand(task: UUID) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("extra", [0, 8])
-def test_a_workflow_is_ordered_by_its_graph_when_it_is_submitted(acme: Tenant, extra: int) -> None:
+def test_a_workflow_is_ordered_by_its_graph_when_it_is_submitted(tenant: Tenant, extra: int) -> None:
     """By one statement for a few, by COPY for many."""
-    RunTime.objects.create(tenant=acme, key=HANDLER, samples=9, mean_us=2_000_000)
+    RunTime.objects.create(tenant=tenant, key=HANDLER, samples=9, mean_us=2_000_000)
     names: dict[str, list[str]] = {"start": [], "long": ["start"], "longer": ["long"], "short": ["start"]}
     tasks: list[dict[str, Any]] = [
         {"name": name, "handler": HANDLER, "depends_on": needs} for name, needs in names.items()
     ]
     tasks[2] |= {"category": "urgent", "priority": 7}
     tasks += [{"name": f"more{n}", "handler": HANDLER} for n in range(extra)]
-    ids = submit_workflow(acme, {"name": "flow", "tasks": tasks}).task_ids
+    ids = submit_workflow(tenant, {"name": "flow", "tasks": tasks}).task_ids
     live = {name: LiveTask._plain.get(pk=task) for name, task in zip(names, ids, strict=False)}
     assert [live[name].path_us for name in names] == [6_000_000, 4_000_000, 2_000_000, 2_000_000]
     works = LiveTask._plain.filter(pk__in=ids).values_list("work_us", flat=True)
@@ -75,41 +67,41 @@ def test_a_workflow_is_ordered_by_its_graph_when_it_is_submitted(acme: Tenant, e
     assert kept == [True] * (4 + extra), "a change of order that changes nothing moves nothing"
 
 
-def test_a_dependant_presses_what_was_there_before_and_lets_it_go_again(acme: Tenant) -> None:
-    first = hand_in(acme)
-    second = hand_in(acme, str(first), priority=3)
-    other = hand_in(acme)
+def test_a_dependant_presses_what_was_there_before_and_lets_it_go_again(tenant: Tenant) -> None:
+    first = hand_in(tenant)
+    second = hand_in(tenant, str(first), priority=3)
+    other = hand_in(tenant)
     assert stand(first) == (3, "delayable")
-    last = hand_in(acme, str(second), priority=1000, category="urgent")
+    last = hand_in(tenant, str(second), priority=1000, category="urgent")
     assert [stand(task) for task in (first, second, other)] == [(1000, "urgent")] * 2 + [(0, "delayable")]
     ranks = {row.pk: (row.rank_group, row.rank) for row in LiveTask._plain.all()}
     assert ranks[first] < ranks[other]
-    edit(acme.pk, last, {"priority": 9, "category": "delayable"})
+    edit(tenant.pk, last, {"priority": 9, "category": "delayable"})
     assert stand(second) == (9, "delayable")
     assert stand(first) == (9, "urgent"), "what is ready stays urgent: it may have been promoted"
-    edit(acme.pk, second, {"priority": 20})
+    edit(tenant.pk, second, {"priority": 20})
     assert (stand(first)[0], stand(second)[0]) == (20, 20)
-    edit(acme.pk, second, {"priority": 1})
+    edit(tenant.pk, second, {"priority": 1})
     assert (stand(first)[0], stand(second)[0]) == (9, 9), "what needs it presses it still"
 
 
-def test_what_runs_again_keeps_its_place_and_its_explanation_names_who_gives_it(acme: Tenant) -> None:
-    RunTime.objects.create(tenant=acme, key=HANDLER, samples=9, mean_us=2_000_000)
+def test_what_runs_again_keeps_its_place_and_its_explanation_names_who_gives_it(tenant: Tenant) -> None:
+    RunTime.objects.create(tenant=tenant, key=HANDLER, samples=9, mean_us=2_000_000)
     flow = [
         {"name": "start", "handler": HANDLER, "total_attempts": 1},
         {"name": "middle", "handler": HANDLER, "depends_on": ["start"]},
         {"name": "end", "handler": HANDLER, "depends_on": ["middle"], "category": "urgent", "priority": 7},
     ]
-    made = submit_workflow(acme, {"tasks": flow})
+    made = submit_workflow(tenant, {"tasks": flow})
     ids, worker = made.task_ids, HandWorker()
     before = [(LiveTask._plain.get(pk=task).path_us, *stand(task)) for task in ids]
     assert before == [(path, 7, "urgent") for path in (6_000_000, 4_000_000, 2_000_000)]
     worker.end(worker.start(ids[0]), Outcome.FAILED)
     assert made.workflow_id is not None
-    assert set(rerun(acme, made.workflow_id)) == set(ids)
+    assert set(rerun(tenant, made.workflow_id)) == set(ids)
     after = [(LiveTask._plain.get(pk=task).path_us, *stand(task)) for task in ids]
     assert after == [*before[:2], (None, 7, "urgent")], "nothing waits for the last"
-    with tenant_scope(acme.pk):
+    with tenant_scope(tenant.pk):
         urgent, priority, path = explain(ids[0])["place"]
         assert explain(ids[2])["place"] == []
     assert urgent == f"It stands in the urgent line, because end ({ids[2]}), which needs it, is urgent."
@@ -117,13 +109,13 @@ def test_what_runs_again_keeps_its_place_and_its_explanation_names_who_gives_it(
     assert path.startswith("The longest path from it to an end of its graph takes 6 s")
 
 
-def test_a_dependant_that_runs_again_presses_what_it_waits_for(acme: Tenant) -> None:
-    first = hand_in(acme)
-    second = hand_in(acme, str(first), priority=9)
-    cancel(acme.pk, second)
-    edit(acme.pk, first, {"priority": 1})
+def test_a_dependant_that_runs_again_presses_what_it_waits_for(tenant: Tenant) -> None:
+    first = hand_in(tenant)
+    second = hand_in(tenant, str(first), priority=9)
+    cancel(tenant.pk, second)
+    edit(tenant.pk, first, {"priority": 1})
     assert stand(first)[0] == 1
-    retry(acme.pk, second)
+    retry(tenant.pk, second)
     assert stand(first)[0] == 9
 
 
@@ -142,7 +134,6 @@ def test_what_makes_room_is_placed_by_its_path_again(redis_client: redis.Redis, 
 
 
 def test_its_history_says_why_it_goes_before_others() -> None:
-    forget_lookups()
     furnish()
     client = client_of("acme")
     parent = client.task()
@@ -152,14 +143,14 @@ def test_its_history_says_why_it_goes_before_others() -> None:
     assert client.get(f"/tasks/{parent}").body["priority"] == 0, "its own stays what was submitted"
 
 
-def test_what_is_pressed_keeps_to_its_labels(acme: Tenant) -> None:
-    first = hand_in(acme, require_labels=["gpu=a100"], prefer_labels=["zone=eu"])
-    hand_in(acme, str(first), category="urgent")
+def test_what_is_pressed_keeps_to_its_labels(tenant: Tenant) -> None:
+    first = hand_in(tenant, require_labels=["gpu=a100"], prefer_labels=["zone=eu"])
+    hand_in(tenant, str(first), category="urgent")
     flow = [
         {"name": "a", "handler": HANDLER, "require_labels": ["gpu=a100"], "prefer_labels": ["zone=eu"]},
         {"name": "b", "handler": HANDLER, "depends_on": ["a"], "category": "urgent"},
     ]
-    second = submit_workflow(acme, {"tasks": flow}).task_ids[0]
+    second = submit_workflow(tenant, {"tasks": flow}).task_ids[0]
     for task in (first, second):
         line = LiveTask._plain.select_related("line").get(pk=task).line
         assert (line.category, line.require_labels, line.prefer_labels) == (Category.URGENT, ["gpu=a100"], ["zone=eu"])

@@ -11,16 +11,9 @@ from slackwater_resources.models import Tier
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.submission.service import submit
 from slackwater_tenants.models import Tenant
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, forget_lookups
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 def tier_of(task: Any) -> Tier:

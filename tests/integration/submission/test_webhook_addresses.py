@@ -12,7 +12,7 @@ from scheduler_ext.core.errors import InvalidInput
 from slackwater_monitoring.notify.webhook_client import NotSent, post
 from slackwater_tasks.submission.public_address import is_public
 from slackwater_tasks.submission.webhook_address import parse_url
-from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, ApiClient, forget_lookups
 from tests.support.hand_worker import HandWorker
 from tests.support.receiver import receiving
 from tests.support.waiting import wait_until
@@ -24,13 +24,6 @@ pytestmark = pytest.mark.django_db(transaction=True)
 @pytest.fixture(autouse=True)
 def _private(settings: Any) -> None:
     settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True, "WEBHOOK_PORTS": (0,)}
-
-
-@pytest.fixture
-def acme() -> ApiClient:
-    forget_lookups()
-    furnish()
-    return client_of("acme")
 
 
 INSIDE = [

@@ -20,7 +20,7 @@ from slackwater_tasks.models import Attempt, Dependency, LiveTask, Task
 from slackwater_tasks.read.workflow_report import TaskRun, measure, percentile
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_tenant
-from tests.support.api import forget_lookups, furnish
+from tests.support.api import furnish
 from tests.support.hand_worker import HandWorker
 from tests.unit.submission.test_wfformat import RECORDED, document
 
@@ -30,7 +30,6 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def demo() -> Tenant:
     """The tenant that imports, and the handler it imports to."""
-    forget_lookups()
     furnish()
     Handler.objects.get_or_create(name="demo.sleep")
     return create_tenant("demo", "Demo")

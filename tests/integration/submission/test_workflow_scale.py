@@ -24,7 +24,7 @@ from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.models import Dependency, Task, Workflow
 from slackwater_tasks.submission.service import submit_workflow
 from slackwater_tenants.models import Tenant
-from tests.support.api import HANDLER, client_of, forget_lookups, furnish
+from tests.support.api import HANDLER, client_of, furnish
 
 EDGES = "JOIN slackwater_tasks_dependency"
 pytestmark = [pytest.mark.slow, pytest.mark.django_db(transaction=True)]
@@ -57,8 +57,6 @@ def seconds(work: Callable[[], Any]) -> float:
 @pytest.fixture
 def acme() -> Tenant:
     """A tenant whose plan takes the largest graph."""
-    forget_lookups()
-    relatives.kept.forget()
     furnish()
     tenant = client_of("acme").tenant
     tenant.plan.tasks_per_hour = tenant.plan.burst = 1_000_000

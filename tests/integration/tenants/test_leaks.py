@@ -24,7 +24,7 @@ from slackwater_monitoring.notify import deliveries
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.upkeep.jobs import LedgerUpkeep
 from tests.integration.api.test_auth import Objects, fingerprint, own_something
-from tests.support.api import client_of, forget_lookups, furnish
+from tests.support.api import client_of, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.webhooks import ALL, hook
 
@@ -106,7 +106,6 @@ QUIET = {"policies"}
 @pytest.fixture
 def two(db: None) -> tuple[Any, Objects]:
     """A tenant, and the objects of another."""
-    forget_lookups()
     furnish()
     mine, other = client_of("acme"), client_of("other")
     return mine, own_something(other)
@@ -178,7 +177,6 @@ def test_no_admin_page_opens_to_a_member_of_a_tenant(two: tuple[Any, Objects]) -
 @pytest.mark.django_db(transaction=True)
 def test_what_is_told_of_a_task_is_told_to_its_tenant_alone(settings: Any) -> None:
     """Both ask for all events; each gets its own, by webhook and as a notice of the live stream."""
-    forget_lookups()
     furnish()
     settings.SLACKWATER = {**settings.SLACKWATER, "WEBHOOK_PRIVATE": True, "WEBHOOK_PORTS": (0,)}
     worker, clients = HandWorker(), [client_of("acme"), client_of("other")]

@@ -17,7 +17,7 @@ from slackwater_tasks.submission.service import submit, submit_workflow
 from slackwater_tenants import price_list
 from slackwater_tenants.models import Plan, Tenant
 from slackwater_tenants.services import create_tenant
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER, furnish
 
 pytestmark = pytest.mark.django_db
 NUMBERS = (
@@ -43,7 +43,6 @@ NUMBERS = (
 @pytest.fixture(autouse=True)
 def furnished() -> None:
     """Tiers, a handler, and the plans as a new platform has them."""
-    forget_lookups()
     furnish()
     price_list.ship(Plan)
 

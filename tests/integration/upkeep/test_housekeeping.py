@@ -42,18 +42,10 @@ from slackwater_tasks.upkeep import paused_time
 from slackwater_tasks.upkeep.retention import delete_tenant, prune
 from slackwater_tenants.models import ApiKey, Tenant
 from slackwater_tenants.services import create_api_key, create_tenant, set_paused
-from tests.support.api import HANDLER, forget_lookups, furnish
+from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
 
 pytestmark = pytest.mark.django_db(transaction=True)
-
-
-@pytest.fixture
-def acme() -> Tenant:
-    """A tenant."""
-    forget_lookups()
-    furnish()
-    return create_tenant("acme", "Acme")
 
 
 @pytest.fixture
@@ -89,16 +81,16 @@ def pasts() -> list[int]:
     return [model._plain.count() for model in (Attempt, AttemptLog, DeadLetter)] + [Dependency.objects.count()]
 
 
-def test_what_is_old_goes_with_all_its_past_and_what_is_live_stays(acme: Tenant, db: Database) -> None:
+def test_what_is_old_goes_with_all_its_past_and_what_is_live_stays(tenant: Tenant, db: Database) -> None:
     worker = HandWorker()
-    failed = submit(acme, {"handler": HANDLER, "total_attempts": 1}).task_ids[0]
+    failed = submit(tenant, {"handler": HANDLER, "total_attempts": 1}).task_ids[0]
     worker.end(worker.start(failed), Outcome.FAILED, logs="out")
-    fresh = submit(acme, {"handler": HANDLER}).task_ids[0]
+    fresh = submit(tenant, {"handler": HANDLER}).task_ids[0]
     worker.end(worker.start(fresh))
-    parent = submit(acme, {"handler": HANDLER}).task_ids[0]
-    child = submit(acme, {"handler": HANDLER, "depends_on": [str(parent)]}).task_ids[0]
+    parent = submit(tenant, {"handler": HANDLER}).task_ids[0]
+    child = submit(tenant, {"handler": HANDLER, "depends_on": [str(parent)]}).task_ids[0]
     worker.end(worker.start(parent))
-    waiting = submit(acme, {"handler": HANDLER}).task_ids[0]
+    waiting = submit(tenant, {"handler": HANDLER}).task_ids[0]
     names = aged(failed, parent, waiting)
     assert pasts() == [3, 1, 1, 1]
     assert prune(db) == 1
@@ -110,8 +102,8 @@ def test_what_is_old_goes_with_all_its_past_and_what_is_live_stays(acme: Tenant,
     assert LiveTask._plain.count() == 1
 
 
-def test_a_workflow_goes_as_a_whole(acme: Tenant, db: Database) -> None:
-    found = submit_workflow(acme, {"tasks": [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER}]})
+def test_a_workflow_goes_as_a_whole(tenant: Tenant, db: Database) -> None:
+    found = submit_workflow(tenant, {"tasks": [{"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER}]})
     worker = HandWorker()
     first, second = found.task_ids
     worker.end(worker.start(first))
@@ -124,20 +116,20 @@ def test_a_workflow_goes_as_a_whole(acme: Tenant, db: Database) -> None:
     assert not Workflow._plain.exists()
 
 
-def test_retention_is_the_plans_and_nought_means_for_ever(acme: Tenant, db: Database) -> None:
-    task_id = submit(acme, {"handler": HANDLER}).task_ids[0]
+def test_retention_is_the_plans_and_nought_means_for_ever(tenant: Tenant, db: Database) -> None:
+    task_id = submit(tenant, {"handler": HANDLER}).task_ids[0]
     worker = HandWorker()
     worker.end(worker.start(task_id))
     aged(task_id)
     for days, gone in [(0, 0), (60, 0), (30, 1)]:
-        acme.plan.retention_days = days
-        acme.plan.save()
+        tenant.plan.retention_days = days
+        tenant.plan.save()
         assert prune(db) == gone
 
 
-def test_old_effects_and_shadows_go_and_doubtful_ones_stay(acme: Tenant, db: Database) -> None:
+def test_old_effects_and_shadows_go_and_doubtful_ones_stay(tenant: Tenant, db: Database) -> None:
     long_ago = timezone.now() - timedelta(days=401)
-    common: dict[str, Any] = {"tenant": acme, "task_id": UUID(int=1), "fence": 1, "claimed_at": long_ago}
+    common: dict[str, Any] = {"tenant": tenant, "task_id": UUID(int=1), "fence": 1, "claimed_at": long_ago}
     Effect._plain.create(key="done", state=2, done_at=long_ago, **common)
     Effect._plain.create(key="new", state=2, done_at=timezone.now(), **common)
     Effect._plain.create(key="doubt", state=1, **common)
@@ -152,8 +144,8 @@ def test_old_effects_and_shadows_go_and_doubtful_ones_stay(acme: Tenant, db: Dat
     assert [row.celery_id for row in (ShadowCall._plain.get(), ShadowRun.objects.get())] == ["29", "29"]
 
 
-def test_the_command_prunes_to_the_end(acme: Tenant) -> None:
-    task_id = submit(acme, {"handler": HANDLER}).task_ids[0]
+def test_the_command_prunes_to_the_end(tenant: Tenant) -> None:
+    task_id = submit(tenant, {"handler": HANDLER}).task_ids[0]
     worker = HandWorker()
     worker.end(worker.start(task_id))
     aged(task_id)
@@ -183,9 +175,9 @@ def fill(tenant: Tenant) -> None:
     Line._plain.create(tenant=tenant, category=2, tier=tier)
 
 
-def test_a_tenant_is_deleted_with_all_its_data_and_no_other_loses_any(acme: Tenant) -> None:
+def test_a_tenant_is_deleted_with_all_its_data_and_no_other_loses_any(tenant: Tenant) -> None:
     other = create_tenant("other", "Other")
-    fill(acme)
+    fill(tenant)
     fill(other)
     counted = (Task, LiveTask, Attempt, AttemptLog, Workflow, Secret, Line)
     before = [model._plain.filter(tenant=other).count() for model in counted]
@@ -203,21 +195,21 @@ def test_a_tenant_is_deleted_with_all_its_data_and_no_other_loses_any(acme: Tena
             "WHERE column_name = 'tenant_id' AND table_schema = 'public'"
         )
         for (table,) in cur.fetchall():
-            cur.execute(f'SELECT count(*) FROM "{table}" WHERE tenant_id = %s', (acme.pk,))
+            cur.execute(f'SELECT count(*) FROM "{table}" WHERE tenant_id = %s', (tenant.pk,))
             assert cur.fetchone()[0] == 0, f"{table} still has rows of the tenant"
 
 
-def test_a_tenant_whose_tasks_run_is_not_deleted_but_closed(acme: Tenant) -> None:
-    create_api_key(acme, "key")
+def test_a_tenant_whose_tasks_run_is_not_deleted_but_closed(tenant: Tenant) -> None:
+    create_api_key(tenant, "key")
     worker = HandWorker()
-    started = worker.start(submit(acme, {"handler": HANDLER}).task_ids[0])
+    started = worker.start(submit(tenant, {"handler": HANDLER}).task_ids[0])
     with pytest.raises(Conflict, match="1 tasks of acme"):
-        delete_tenant(acme)
-    acme.refresh_from_db()
-    assert acme.paused
-    assert ApiKey.objects.get(tenant=acme).revoked_at is not None
+        delete_tenant(tenant)
+    tenant.refresh_from_db()
+    assert tenant.paused
+    assert ApiKey.objects.get(tenant=tenant).revoked_at is not None
     worker.end(started)
-    assert delete_tenant(acme) == 1
+    assert delete_tenant(tenant) == 1
 
 
 # -- paused time ------------------------------------------------------------------------------------------------------
@@ -250,13 +242,13 @@ def late(db: Database) -> list[str]:
 
 
 @pytest.mark.parametrize("what", ["tenant", "line", "handler"])
-def test_paused_time_does_not_count(acme: Tenant, db: Database, what: str) -> None:
-    task_id = submit(acme, {"handler": HANDLER, "delay_tolerance_s": 100, "on_late": "give_up"}).task_ids[0]
+def test_paused_time_does_not_count(tenant: Tenant, db: Database, what: str) -> None:
+    task_id = submit(tenant, {"handler": HANDLER, "delay_tolerance_s": 100, "on_late": "give_up"}).task_ids[0]
     pass_time(40)
 
     def pause(*, paused: bool) -> None:
         if what == "tenant":
-            set_paused(acme, paused=paused)
+            set_paused(tenant, paused=paused)
         elif what == "line":
             Line._plain.update(paused=paused)
         else:
@@ -280,26 +272,26 @@ def test_paused_time_does_not_count(acme: Tenant, db: Database, what: str) -> No
     assert late(db) == [str(task_id)], "from now on time passes as ever"
 
 
-def test_a_task_handed_in_during_a_pause_gets_only_its_own_waiting_back(acme: Tenant, db: Database) -> None:
-    set_paused(acme, paused=True)
+def test_a_task_handed_in_during_a_pause_gets_only_its_own_waiting_back(tenant: Tenant, db: Database) -> None:
+    set_paused(tenant, paused=True)
     run_pauses(db)
     pass_time(500)
-    task_id = submit(acme, {"handler": HANDLER, "delay_tolerance_s": 100}).task_ids[0]
+    task_id = submit(tenant, {"handler": HANDLER, "delay_tolerance_s": 100}).task_ids[0]
     pass_time(30)
-    set_paused(acme, paused=False)
+    set_paused(tenant, paused=False)
     run_pauses(db)
     assert left(task_id) == pytest.approx(100, abs=20)
 
 
-def test_two_pauses_at_once_count_once(acme: Tenant, db: Database) -> None:
-    task_id = submit(acme, {"handler": HANDLER, "delay_tolerance_s": 100}).task_ids[0]
-    set_paused(acme, paused=True)
+def test_two_pauses_at_once_count_once(tenant: Tenant, db: Database) -> None:
+    task_id = submit(tenant, {"handler": HANDLER, "delay_tolerance_s": 100}).task_ids[0]
+    set_paused(tenant, paused=True)
     run_pauses(db)
     pass_time(50)
     Handler.objects.filter(name=HANDLER).update(paused=True)
     run_pauses(db)
     pass_time(50)
-    set_paused(acme, paused=False)
+    set_paused(tenant, paused=False)
     run_pauses(db)
     pass_time(50)
     Handler.objects.filter(name=HANDLER).update(paused=False)
@@ -307,12 +299,12 @@ def test_two_pauses_at_once_count_once(acme: Tenant, db: Database) -> None:
     assert left(task_id) == pytest.approx(100, abs=20)
 
 
-def test_another_tenants_task_is_not_moved(acme: Tenant, db: Database) -> None:
+def test_another_tenants_task_is_not_moved(tenant: Tenant, db: Database) -> None:
     other = create_tenant("other", "Other")
     task_id = submit(other, {"handler": HANDLER, "delay_tolerance_s": 100}).task_ids[0]
-    set_paused(acme, paused=True)
+    set_paused(tenant, paused=True)
     run_pauses(db)
     pass_time(30)
-    set_paused(acme, paused=False)
+    set_paused(tenant, paused=False)
     run_pauses(db)
     assert left(task_id) == pytest.approx(70, abs=12)
