@@ -140,6 +140,10 @@ class LineView:
     """
     kind: WorkKind = WorkKind.PROCESS
     """In a simulated run: the slot that each of its tasks takes."""
+    workflow: str = ""
+    """The workflow that is a member of its tenant's share, by itself; empty: all else of the tenant's."""
+    weight: int = 1
+    """The weight of that workflow beside the others and beside all else of its tenant's, which has 1."""
 
     @property
     def precedence(self) -> int:
@@ -236,7 +240,10 @@ class Snapshot:
     rates_left: Mapping[int, int] = field(default_factory=dict)
     """Starts that each rate limit still allows now, by its id."""
     past_use: Mapping[str, float] = field(default_factory=dict)
-    """Past use, which decays, in cell-seconds, by ``tenant ID`` and ``pool PATH``."""
+    """Past use, which decays, in cell-seconds, by ``tenant ID``, ``pool PATH`` and ``workflow TENANT ID``."""
+    workflows: Mapping[tuple[str, int], Mapping[str, tuple[Slots, Vector]]] = field(default_factory=dict)
+    """By pool and tenant: what each workflow with a share of its own holds, and by the empty name all else. Only of tenants
+    that have such workflows."""
     kept: Kept = NOBODY
 
 

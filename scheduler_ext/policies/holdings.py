@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from scheduler_ext.core.resources import add, filled, part, zero
+from scheduler_ext.core.resources import add, filled, part, subtract, zero
 from scheduler_ext.core.types import (
     CLIENT,
     NO_SLOTS,
     PER_CHILD,
     LineView,
+    PoolView,
     Slots,
     Snapshot,
     TaskView,
@@ -18,6 +19,7 @@ from scheduler_ext.core.types import (
     WorkKind,
     add_slots,
 )
+from scheduler_ext.policies.accounts import Account
 
 
 def need_of(line: LineView, task: TaskView) -> Hashable:
@@ -62,3 +64,23 @@ def clients(snapshot: Snapshot) -> dict[str, TenantView]:
             maximum_permille=max(plan.maximum_permille for plan in plans),
         )
     return found
+
+
+def count_held(account: Account, tenant: TenantView, pool: PoolView | None,
+               apart: dict[int, tuple[Slots, Vector]]) -> None:  # fmt: skip
+    """Count what a tenant has in flight on its own account; what it holds in a pool is counted there."""
+    if not tenant.used_slots_milli and not tenant.used:
+        return
+    if pool is None:
+        slots, vector = apart.get(tenant.tenant_id, (NO_SLOTS, zero()))
+        account.charge(add_slots(tenant.used_slots_milli, slots, -1), subtract(filled(tenant.used), vector))
+        return
+    held = pool.tenants.get(tenant.tenant_id)
+    if held is None and (pool.tenants or not pool.used_slots_milli):
+        held = (NO_SLOTS, zero())
+    account.hold_all(*(held or (tenant.used_slots_milli, tenant.used)))
+
+
+def member_name(tenant_id: int, workflow: str) -> str:
+    """The name in past use of a workflow with a share of its own, or of all else of its tenant's."""
+    return f"workflow {tenant_id} {workflow}"

@@ -27,7 +27,6 @@ from scheduler_ext.core.types import (
     MILLI,
     NO_SLOTS,
     LineView,
-    PoolView,
     Reason,
     Slots,
     Snapshot,
@@ -39,7 +38,7 @@ from scheduler_ext.core.types import (
 )
 from scheduler_ext.policies.accounts import Account, Measure
 from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS, Chooser
-from scheduler_ext.policies.holdings import clients, held_in_pools, need_of, taken_by
+from scheduler_ext.policies.holdings import clients, count_held, held_in_pools, member_name, need_of, taken_by
 from scheduler_ext.policies.tree_nodes import Branch, Clock, Line, Place, place_of
 
 Path = tuple[str, ...]
@@ -149,7 +148,9 @@ class TreeChooser(Chooser):
         self._grown = 0.0 if rules.memory_s else SHORT_MEMORY_S / max(1, self._measure.whole)
         self._bounded = False
         """Whether any account has a maximum, or keeps part of its share free while idle."""
-        paths = {line.line_id: rules.path(line) for line in snapshot.lines}
+        paths = {line.line_id: self._path(line) for line in snapshot.lines}
+        self._split = {paths[line.line_id][:-1] for line in snapshot.lines if line.workflow and rules.owned(line)}
+        """The accounts of tenants with workflows that have a share of their own."""
         inner = {path[:length] for path in set(paths.values()) for length in range(1, len(path))}
         # A pool that has pools in it keeps its own lines in an account beside them.
         self._paths = {number: (*path, "") if path in inner else path for number, path in paths.items()}
@@ -215,6 +216,7 @@ class TreeChooser(Chooser):
         """How each account stands, by its path."""
         lines = [state.view for state in self._lines.values() if state.heads and not state.view.paused]
         waits = {self._paths[view.line_id] for view in lines if view.tenant_id not in self._paused}
+        waits |= {path[:-1] for path in waits if path[:-1] in self._split}
         return {path: Stand(account.share / max(1, self._measure.whole), account.turns, path in waits)
                 for path, account in self._accounts.items()}  # fmt: skip
 
@@ -310,6 +312,11 @@ class TreeChooser(Chooser):
 
     # -- building ----------------------------------------------------------------------------------
 
+    def _path(self, line: LineView) -> Path:
+        """Where a line stands: as the policy says, and there in its workflow if that has a share of its own."""
+        path = self._rules.path(line)
+        return (*path, f"workflow {line.workflow}") if line.workflow and self._rules.owned(line) else path
+
     def _open_accounts(self, snapshot: Snapshot, apart: dict[int, tuple[Slots, Vector]]) -> None:
         """Open an account for each path and count what is in flight on it."""
         for path in self._rules.kept():
@@ -320,37 +327,37 @@ class TreeChooser(Chooser):
                 account.charge(pool.used_slots_milli, pool.used)
             self._remember(account, snapshot.past_use.get(f"pool {name}", 0.0), above=True)
         counted: set[tuple[Path, int]] = set()
-        past = snapshot.past_use
         for line in snapshot.lines:
-            path = self._paths[line.line_id]
-            if (path, line.tenant_id) in counted:
-                continue
-            counted.add((path, line.tenant_id))
-            tenant = snapshot.tenants.get(line.tenant_id) or TenantView(tenant_id=line.tenant_id)
-            account = self._account(path, tenant if self._rules.owned(line) else None)
-            within = snapshot.pools.get(line.pool)
-            if within is None or self._rules.owned(line):
-                self._count_held(account, tenant, within, apart)
-                above = within is None and line.pool not in self._clients
-                self._remember(account, past.get(f"tenant {line.tenant_id}", 0.0), above=above)
+            path, tenant = self._paths[line.line_id], line.tenant_id
+            own = path[:-1] if path[:-1] in self._split else path
+            if (own, tenant) not in counted:
+                counted.add((own, tenant))
+                self._open_own(own, line, snapshot, apart)
+            if own is not path and (path, tenant) not in counted:
+                counted.add((path, tenant))
+                self._open_member(path, line, snapshot)
         if self._top.counts:
             self._count_others(snapshot, apart)
         self._weigh()
 
-    @staticmethod
-    def _count_held(account: Account, tenant: TenantView, pool: PoolView | None,
-                    apart: dict[int, tuple[Slots, Vector]]) -> None:  # fmt: skip
-        """Count what a tenant has in flight on its own account; what it holds in a pool is counted there."""
-        if not tenant.used_slots_milli and not tenant.used:
-            return
-        if pool is None:
-            slots, vector = apart.get(tenant.tenant_id, (NO_SLOTS, zero()))
-            account.charge(add_slots(tenant.used_slots_milli, slots, -1), subtract(filled(tenant.used), vector))
-            return
-        held = pool.tenants.get(tenant.tenant_id)
-        if held is None and (pool.tenants or not pool.used_slots_milli):
-            held = (NO_SLOTS, zero())
-        account.hold_all(*(held or (tenant.used_slots_milli, tenant.used)))
+    def _open_own(self, path: Path, line: LineView, snapshot: Snapshot, apart: dict[int, tuple[Slots, Vector]]) -> None:
+        """Open the account of a line's tenant, or the one that it shares in a pool, and count what is in flight on it."""
+        tenant = snapshot.tenants.get(line.tenant_id) or TenantView(tenant_id=line.tenant_id)
+        owned, within = self._rules.owned(line), snapshot.pools.get(line.pool)
+        account = self._account(path, tenant if owned else None)
+        if within is None or owned:
+            count_held(account, tenant, within, apart)
+            above = within is None and line.pool not in self._clients
+            self._remember(account, snapshot.past_use.get(f"tenant {line.tenant_id}", 0.0), above=above)
+
+    def _open_member(self, path: Path, line: LineView, snapshot: Snapshot) -> None:
+        """Open the account of a workflow below its tenant's, or of all else there, and count what is in flight on it."""
+        account = self._account(path, None)
+        account.turns = max(1, line.weight)
+        held = snapshot.workflows.get((line.pool, line.tenant_id), {}).get(line.workflow)
+        if held is not None:
+            account.hold_all(*held)
+        self._remember(account, snapshot.past_use.get(member_name(line.tenant_id, line.workflow), 0.0), above=False)
 
     def _count_others(self, snapshot: Snapshot, apart: dict[int, tuple[Slots, Vector]]) -> None:
         """Count what tenants without waiting work hold, at the top alone."""

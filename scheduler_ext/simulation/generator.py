@@ -43,8 +43,8 @@ from scheduler_ext.simulation.model import ONE_CPU, Cell, Job, RateLimit, Trace
 
 MICRO: Final = 1_000_000
 _TENANT_KEYS: Final = (
-    "arrivals", "category", "client", "expected", "handler", "kind", "name", "pool", "prefer_labels", "priority",
-    "rate_key", "require_labels", "run_s", "tolerance_s", "vector", "weight",
+    "arrivals", "category", "client", "expected", "handler", "kind", "max_running", "name", "pool", "prefer_labels",
+    "priority", "rate_key", "require_labels", "run_s", "share_weight", "tolerance_s", "vector", "weight",
 )  # fmt: skip
 
 
@@ -68,6 +68,7 @@ def generate(document: Any, *, name: str = "generated", seed: int = 0) -> tuple[
     jobs: list[Job] = []
     names: dict[int, str] = {}
     weights: dict[int, int] = {}
+    shares: dict[int, int] = {}
     for index, entry in enumerate(tenants):
         where = f"tenants[{index}]"
         tenant = _mapping(entry, where, _TENANT_KEYS)
@@ -75,15 +76,17 @@ def generate(document: Any, *, name: str = "generated", seed: int = 0) -> tuple[
         number = next((known for known, other in names.items() if other == label), len(names))
         names[number] = label
         weights[number] = int(_number(tenant, "weight", where, default=1, least=1))
+        if "share_weight" in tenant:
+            shares[index] = int(_number(tenant, "share_weight", where, least=1))
         limits = rates.of(label, str(tenant.get("handler", "")), str(tenant.get("rate_key", "")))
-        jobs.extend(_jobs(tenant, number, duration, random.Random(f"{seed}/{index}"), where, limits))
+        jobs.extend(_jobs(tenant, number, duration, random.Random(f"{seed}/{index}"), where, limits, index))
     jobs.sort(key=lambda job: (job.arrived_us, job.tenant))
     for index, job in enumerate(jobs):
         job.index = index
         job.task_id = str(index)
     rates.check(names.values())
     trace = Trace(
-        name=name, jobs=jobs, tenants=names, weights=weights, begins_at=moment(top.get("begins"), "begins"),
+        name=name, jobs=jobs, tenants=names, weights=weights, shares=shares, begins_at=moment(top.get("begins"), "begins"),
         ceiling_windows=_windows(top.get("ceiling_windows", "")), limits=rates.limits,
     )  # fmt: skip
     return trace, _cell(top.get("cell") or {})
@@ -144,7 +147,7 @@ class Rates:
 
 
 def _jobs(tenant: Mapping[str, Any], number: int, duration: float, rng: random.Random, where: str,
-          rates: tuple[int, ...]) -> Iterator[Job]:  # fmt: skip
+          rates: tuple[int, ...], index: int) -> Iterator[Job]:  # fmt: skip
     draw = _distribution(tenant.get("run_s"), f"{where}.run_s")
     vector = ONE_CPU
     if "vector" in tenant:
@@ -157,6 +160,7 @@ def _jobs(tenant: Mapping[str, Any], number: int, duration: float, rng: random.R
         raise InvalidInput("must be a name without slashes", field=f"{where}.client")
     pool = str(tenant.get("pool", "")) or (f"{CLIENT}{client}" if client else "")
     asked = labels_of(*(_labels(tenant.get(name), f"{where}.{name}") for name in ("require_labels", "prefer_labels")))
+    most = int(_number(tenant, "max_running", where, least=1)) if "max_running" in tenant else 0
     for arrival in _arrivals(tenant.get("arrivals"), duration, rng, f"{where}.arrivals"):
         run = max(1, int(draw(rng) * MICRO))
         yield Job(
@@ -172,6 +176,9 @@ def _jobs(tenant: Mapping[str, Any], number: int, duration: float, rng: random.R
             handler=str(tenant.get("handler", "")),
             tolerance_us=None if tolerance is None else int(float(tolerance) * MICRO),
             pool=pool,
+            mutex_key=f"workflow {index}" if most else None,
+            mutex_limit=most or 1,
+            workflow=index if most or "share_weight" in tenant else None,
             labels=asked,
             rates=rates,
         )

@@ -12,22 +12,24 @@ from scheduler_ext.simulation.model import Job, Trace
 
 
 def lines_of(trace: Trace) -> tuple[list[LineView], dict[int, LineView]]:
-    """One line for each (tenant, category, vector, kind, pool, labels), and the lines its work moves to as time runs
-    out.
+    """One line for each (tenant, category, vector, kind, pool, labels, workflow with a share of its own).
 
-    That is its tenant's urgent line, and from there the line of what is late.
+    And the lines its work moves to as time runs out: its tenant's urgent line, and from there the line of what is late.
 
     Each job is made new and told its line.
     """
     lines: dict[tuple[Any, ...], LineView] = {}
 
     def line_of(job: Job, category: Category, *, late: bool = False) -> LineView:
-        key = (job.tenant, category, job.vector, job.kind, job.pool, job.labels, late)
+        weight = trace.shares.get(job.workflow) if job.workflow is not None else None
+        workflow = str(job.workflow) if weight else ""
+        key = (job.tenant, category, job.vector, job.kind, job.pool, job.labels, workflow, late)
         if key not in lines:
             number = len(lines)
             lines[key] = LineView(
                 line_id=number, tenant_id=job.tenant, category=category, tier_id=number, vector=job.vector, heads=(),
                 pool=job.pool, labels=job.labels, late=late, kind=job.kind,
+                workflow=workflow, weight=weight or 1,
             )  # fmt: skip
         return lines[key]
 

@@ -22,7 +22,6 @@ class Job:
 
     handler_id: ClassVar[int | None] = None
     alone: ClassVar[bool] = True
-    mutex_limit: ClassVar[int] = 1
     avoid_node: ClassVar[int | None] = None
     fence: ClassVar[int] = 0
 
@@ -37,6 +36,7 @@ class Job:
     expected_us: int | None = None
     tolerance_us: InitVar[int | None] = None
     mutex_key: str | None = None
+    mutex_limit: int = 1
     parents: Sequence[int] = ()
     workflow: int | None = None
     """Which one it belongs to; without it, what is connected counts as one."""
@@ -95,6 +95,8 @@ class Trace:
     """Names of the tenants."""
     weights: Mapping[int, int] = field(default_factory=dict)
     """Weights of tenants; a tenant without an entry has 1."""
+    shares: Mapping[int, int] = field(default_factory=dict)
+    """Weights of the workflows that are members of their tenant's share."""
     begins_at: float = 0.0
     """The moment the trace begins (Unix seconds): windows go by the time of day."""
     ceiling_windows: str = ""

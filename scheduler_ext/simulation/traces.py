@@ -153,6 +153,13 @@ def hurry(trace: Trace, load: float) -> Trace:
     return trace
 
 
+def limit_workflows(trace: Trace, most: int) -> None:
+    """Let so many tasks of each workflow run at a time, at most; 0: as many as there are."""
+    for job in trace.jobs if most else ():
+        if job.workflow is not None:
+            job.mutex_key, job.mutex_limit = f"workflow {job.workflow}", most
+
+
 def _in_order(jobs: list[Job]) -> list[Job]:
     """Sort by arrival and number anew."""
     jobs.sort(key=lambda job: job.arrived_us)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import replace
+from itertools import permutations
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -301,3 +302,38 @@ def test_a_wide_job_starts_when_what_ran_before_it_has_ended(
         order=order_policy(order_name), share=share_policy(share_name), conf=replace(OPEN, reserve_after_s=0.0),
     ).run(time.perf_counter)  # fmt: skip
     assert run.started_us[wide.index] <= wide.arrived_us + 2 * max(runs) * second
+
+
+@fewer(40)
+@given(
+    st.sampled_from(["equal", "fair", "dominant_resource"]),
+    st.dictionaries(st.sampled_from(["", "a", "b", "c"]), st.integers(1, 5), min_size=2),
+    st.integers(1, 60),
+    st.booleans(),
+)
+def test_workflows_with_a_share_split_what_their_tenant_is_due_and_take_nothing_from_others(
+    name: str, weights: dict[str, int], slots: int, pooled: bool
+) -> None:
+    """None is more than one task ahead of another for its weight, live; two, over time, simulated."""
+    weights |= {"": 1} if "" in weights else {}
+    pool = "client x" if pooled else ""
+    lines = [
+        many(n, 100, tenant=1, workflow=each, weight=weight, pool=pool)
+        for n, (each, weight) in enumerate(weights.items(), start=2)
+    ]
+    view = snapshot([many(1, 100, tenant=2), *lines], [node(1, slots)])
+    got = Counter(decision.line_id for decision in decide(view, name).decisions)
+    assert abs(got[1] - slots / 2) <= 0.5, "the other tenant has its half"
+    for one, other in permutations(lines, 2):
+        assert (got[one.line_id] - 1) * other.weight <= got[other.line_id] * one.weight
+    jobs = [Job(0, 0, 1_000_000, tenant=1, workflow=ord(each) if each else None)
+            for each in weights for _ in range(20)]  # fmt: skip
+    for index, job in enumerate(jobs):
+        job.index, job.task_id = index, str(index)
+    shares = {ord(each): weight for each, weight in weights.items() if each}
+    trace = Trace(name="one slot", jobs=jobs, shares=shares)
+    run = Engine(trace, Cell(slots=1), order=order_policy("fifo"), share=share_policy(name)).run(time.perf_counter)
+    first = Counter(jobs[n].workflow for n in sorted(range(len(jobs)), key=run.started_us.__getitem__)[:20])
+    for mine, theirs in permutations(weights, 2):
+        ahead, behind = first[ord(mine) if mine else None], first[ord(theirs) if theirs else None]
+        assert (ahead - 1) * weights[theirs] <= (behind + 1) * weights[mine]

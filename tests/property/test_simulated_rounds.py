@@ -43,6 +43,8 @@ def jobs(draw: st.DrawFn) -> list[Job]:
             priority=draw(st.integers(0, 2)),
             pool=draw(st.sampled_from(POOLS)),
             mutex_key=draw(st.sampled_from([None, None, None, "k"])),
+            mutex_limit=2,
+            workflow=draw(st.sampled_from([None, 1, 2])),
             name=f"{index:03}",
         )
         for index in range(draw(st.integers(1, 40)))
@@ -105,7 +107,7 @@ def _simulated(
 ) -> set[str]:
     limits = {limit: RateLimit(starts=starts, per_us=1) for limit, starts in (left or {}).items()}
     engine = Engine(
-        Trace(name="moment", jobs=given_jobs, limits=limits),
+        Trace(name="moment", jobs=given_jobs, limits=limits, shares={1: 1, 2: 3}),
         cell,
         order=order_policy("fifo"),
         share=policy,
@@ -143,6 +145,8 @@ def _snapshot(given_jobs: list[Job], cell: Cell, tenants: dict[int, TenantView])
             tier_id=line.tier_id,
             vector=line.vector,
             pool=line.pool,
+            workflow=line.workflow,
+            weight=line.weight,
             heads=tuple(_task(job) for job in sorted(members, key=lambda each: (each.rank, each.index))),
         )
         for line, members in waiting.values()
@@ -163,5 +167,6 @@ def _task(job: Job) -> TaskView:
         submitted_at=0.0,
         alone=True,
         mutex_key=job.mutex_key,
+        mutex_limit=job.mutex_limit,
         rates=job.rates,
     )

@@ -22,6 +22,11 @@ def _text(**options: Any) -> forms.CharField:
     return forms.CharField(required=False, widget=widgets.UnfoldAdminTextInputWidget(), **options)
 
 
+_number: Callable[..., forms.Field] = partial(
+    forms.IntegerField, required=False, widget=widgets.UnfoldAdminIntegerFieldWidget
+)
+
+
 def _json(**options: Any) -> JsonField:
     return JsonField(required=False, widget=widgets.UnfoldAdminTextareaWidget(attrs={"rows": 3}), **options)
 
@@ -29,7 +34,7 @@ def _json(**options: Any) -> JsonField:
 _INPUTS: dict[type[kinds.Kind], tuple[Callable[..., forms.Field], str]] = {
     kinds.Text: (_text, ""),
     kinds.Sha256: (_text, ""),
-    kinds.Whole: (partial(forms.IntegerField, required=False, widget=widgets.UnfoldAdminIntegerFieldWidget), ""),
+    kinds.Whole: (_number, ""),
     kinds.Flag: (partial(forms.BooleanField, required=False, widget=widgets.UnfoldBooleanSwitchWidget), ""),
     kinds.Seconds: (
         partial(forms.FloatField, required=False, widget=widgets.UnfoldAdminIntegerFieldWidget(attrs={"step": "any"})),
@@ -90,6 +95,11 @@ class WorkflowForm(ServiceForm):
             {"name": "second", "handler": "demo.gather", "depends_on": ["first"]},
         ],
         help_text="JSON array of tasks with their names and depends_on, as POST /api/v1/workflows takes them.",
+    )
+    max_running = _number(help_text="So many of its tasks are with nodes at a time, at most; empty: any number.")
+    share_weight = _number(
+        help_text="Its weight as a member of its tenant's share, beside the rest of the tenant's work, which has 1; "
+        "empty: it is part of that rest."
     )
     idempotency_key = _text(help_text="A second submission with the same key returns the first workflow.")
 

@@ -76,7 +76,7 @@ class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, 
 
     def submit(self, request: HttpRequest, form: task_form.WorkflowForm) -> Submission:
         given = form.cleaned_data
-        graph = {"name": given["name"], "tasks": given["tasks"]}
+        graph = {name: given[name] for name in ("name", "tasks", "max_running", "share_weight")}
         key = given["idempotency_key"] or None
         return service.submit_workflow(given["tenant"], graph, actor=actor(request), idempotency_key=key)
 

@@ -25,7 +25,7 @@ def find(tenant_id: int, task_id: UUID) -> Task:
     """The tenant's task; ``NotFound`` without one."""
     # The tenant is named: another tenant's task is not found.
     tasks = Task.objects.unscoped().for_tenant(tenant_id)
-    task: Task | None = tasks.select_related("tenant__plan", "tier").filter(pk=task_id).first()
+    task: Task | None = tasks.select_related("tenant__plan", "tier", "workflow").filter(pk=task_id).first()
     if task is None:
         raise NotFound(f"there is no task {task_id}")
     return task
@@ -34,7 +34,7 @@ def find(tenant_id: int, task_id: UUID) -> Task:
 def in_order(tenant_id: int, ids: Sequence[UUID]) -> Iterable[Task]:
     """The tenant's tasks with these ids, in the order of their ids."""
     tasks = Task.objects.unscoped().for_tenant(tenant_id)  # the tenant is named
-    return tasks.select_related("tenant__plan", "tier").filter(pk__in=ids).order_by("pk")
+    return tasks.select_related("tenant__plan", "tier", "workflow").filter(pk__in=ids).order_by("pk")
 
 
 def state_now(task_id: UUID) -> TaskState:
@@ -74,13 +74,14 @@ def accepted_at_once(task: Task, *, pending: int) -> Accepted:
 def accepted_again(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:
     """Admit a stored task under its present plan; ``pending``: how many parents it waits for."""
     tier = admission.resolve_tier(task.tenant, spec.tier, "tier")
+    share = str(task.workflow_id) if task.workflow is not None and task.workflow.share_weight else ""
     return Accepted(
         id=task.pk,
         spec=spec,
         payload=spec.payload,
         tier=tier,
         line_id=reference_cache.line_id(
-            task.tenant_id, int(spec.category), tier.id, admission.labels_asked(task.tenant.plan, spec)
+            task.tenant_id, int(spec.category), tier.id, admission.labels_asked(task.tenant.plan, spec), share
         ),
         handler_id=reference_cache.handler_id(spec.handler) if spec.handler else None,
         tolerance_ms=admission.default_tolerance(task.tenant.plan, spec),

@@ -31,7 +31,8 @@ from slackwater_tasks.submission.store import EDGE_COLUMNS, Part, store
 from slackwater_tenants.models import Tenant
 
 LOCK = """
-SELECT task_count, edge_count, max_running FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s FOR UPDATE
+SELECT task_count, edge_count, max_running, share_weight FROM slackwater_tasks_workflow
+WHERE id = %s AND tenant_id = %s FOR UPDATE
 """
 NAMED = "SELECT name, id::text FROM slackwater_tasks_task WHERE workflow_id = %s AND name = ANY(%s)"
 GROW = """
@@ -48,6 +49,7 @@ class _Place:
     tasks: int
     edges: int
     max_running: int | None
+    share_weight: int | None
 
 
 def add_tasks(tenant: Tenant, workflow_id: UUID, items: Sequence[Mapping[str, Any]], *, actor: str = "",
@@ -93,7 +95,8 @@ def add(cur: Any, tenant: Tenant, place: _Place | None, specs: Sequence[TaskSpec
         specs = _resolve_names(cur, place, specs)
         if place.max_running:
             specs = limited(specs, place.workflow_id, place.max_running)
-    batch = admission.admit(tenant, specs, where="tasks", workflow=place is not None)
+    batch = admission.admit(tenant, specs, where="tasks", workflow=place is not None,
+                            share=str(workflow_id) if place is not None and place.share_weight else "")  # fmt: skip
     ids = [task.id for task in batch.tasks]
     if key is not None and (first := idempotency.first_or_claim(cur, tenant, key, ids)) is not None:
         return replace(first, workflow_id=workflow_id)

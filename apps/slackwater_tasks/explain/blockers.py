@@ -267,8 +267,11 @@ class Blockers:
                 "The larger task starts, or is cancelled, or a node joins.", tasks=named,
             )  # fmt: skip
         elif reason is not None:
+            whose = (
+                f"its workflow, with a weight of {line.weight} in its tenant's share," if line.workflow else "its own"
+            )
             yield blocker(
-                "share", "Other lines are served first, and take what room there is: its own has had its share.",
+                "share", f"Other lines are served first, and take what room there is: {whose} has had its share.",
                 "Their turn passes, or room for more is there.",
             )  # fmt: skip
 

@@ -46,7 +46,7 @@ BY_ITSELF = "l.alone OR l.total_attempts = 1"
 
 RUNNING = named(f"""
 SELECT l.task_id::text, l.tenant_id, l.line_id, t.handler, extract(epoch FROM clock_timestamp() - l.started_at)::float8,
-       l.mutex_key, l.kind, l.handler_id, {BY_ITSELF}, t.cap_ms
+       l.mutex_key, l.kind, l.handler_id, {BY_ITSELF}, t.cap_ms, l.mutex_limit
 FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
     WHERE l.phase = :phase.IN_FLIGHT LIMIT %s
 """)  # noqa: S608 - statements of ours
@@ -66,7 +66,7 @@ SELECT l.task_id::text, l.tenant_id, l.line_id, t.handler, l.rank_group, l.rank,
        greatest(0, extract(epoch FROM l.not_before - clock_timestamp()))::float8,
        ARRAY(SELECT d.parent_id::text FROM slackwater_tasks_dependency d WHERE d.child_id = l.task_id
            AND d.outcome = :edge.PENDING),
-       l.handler_id, l.rate_key, l.kind, {BY_ITSELF}, t.cap_ms
+       l.handler_id, l.rate_key, l.kind, {BY_ITSELF}, t.cap_ms, l.mutex_limit
 FROM wanted JOIN slackwater_tasks_livetask l ON l.task_id = wanted.id JOIN slackwater_tasks_task t ON t.id = l.task_id
 WHERE l.phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY)
 """)  # noqa: S608 - statements of ours
@@ -146,19 +146,21 @@ def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) ->
         kind = store.kind_of(row[6], row[7], by_itself=row[8])
         tasks[row[0]] = Waiting(
             row[0], row[1], row[2], row[3], elapsed_s=row[4] or 0.0, mutex_key=row[5], kind=kind, cap_s=row[9] / 1000,
+            mutex_limit=row[10],
         )  # fmt: skip
     for line in snapshot.lines:
         for head in line.heads[:MAX_JOBS]:
             name = names[head.handler_id][0] if head.handler_id in names else ""
             tasks[head.task_id] = Waiting(
                 head.task_id, line.tenant_id, abs(line.line_id), name, rank=head.rank, mutex_key=head.mutex_key,
+                mutex_limit=head.mutex_limit,
                 priority=head.priority, rates=head.rates, kind=head.kind, cap_s=(head.long_us or 3600e6) / 1e6,
             )  # fmt: skip
     for row in conn.execute(WAITING, params).fetchall():
         tasks[row[0]] = Waiting(
             row[0], row[1], row[2], row[3], rank=(row[4], row[5]), mutex_key=row[6], priority=row[7],
             arrives_s=row[8] or 0.0, parents=row[9], rates=store.rates.of(row[1], row[10], row[11]),
-            kind=store.kind_of(row[12], row[10], by_itself=row[13]), cap_s=row[14] / 1000,
+            kind=store.kind_of(row[12], row[10], by_itself=row[13]), cap_s=row[14] / 1000, mutex_limit=row[15],
         )  # fmt: skip
     return tasks
 
@@ -195,9 +197,14 @@ def _run(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: li
     """
     tasks.sort(key=lambda t: (t.elapsed_s is None, t.arrives_s, t.rank, t.task_id))
     places = {t.task_id: n for n, t in enumerate(tasks)}
-    jobs = [_job(store, t, n, places, rng) for n, t in enumerate(tasks)]
+    members: dict[str, int] = {}
+    for line_id, info in store.reference.lines.items() if store.reference.split else ():
+        if info.workflow:
+            members.setdefault(info.workflow, line_id)
+    jobs = [_job(store, t, n, places, members, rng) for n, t in enumerate(tasks)]
     tenants = {i: replace(view, in_flight=0, used=(), used_slots_milli={}) for i, view in snapshot.tenants.items()}
-    trace = Trace(name="now", jobs=jobs, begins_at=snapshot.now, limits=limits)
+    shares = {number: store.reference.lines[number].weight for number in members.values()}
+    trace = Trace(name="now", jobs=jobs, begins_at=snapshot.now, limits=limits, shares=shares)
     engine = Engine(
         trace, Present(live=snapshot.nodes), order=_order(store, tasks[places[task_id]]), share=store.share(),
         conf=conf, tenants=tenants, until=places[task_id],
@@ -228,7 +235,8 @@ def _order(store: PgRoundStore, task: Waiting) -> OrderPolicy:
     return order_policy("fifo") if hasattr(order, "quantum_us") else order
 
 
-def _job(store: PgRoundStore, task: Waiting, index: int, places: dict[str, int], rng: Random | None) -> Job:
+def _job(store: PgRoundStore, task: Waiting, index: int, places: dict[str, int], members: dict[str, int],
+         rng: Random | None) -> Job:  # fmt: skip
     info = store.reference.lines[task.line_id]
     spread, elapsed_us = task.spread, (task.elapsed_s or 0.0) * 1e6
     if spread is not None:
@@ -244,7 +252,8 @@ def _job(store: PgRoundStore, task: Waiting, index: int, places: dict[str, int],
         tenant=task.tenant_id, vector=info.vector, priority=task.priority,
         category=Category.URGENT if running else info.category,
         expected_us=max(1, int(spread.mean_us)) if spread is not None else None,
-        mutex_key=task.mutex_key, pool=store.pool_of(info), labels=info.labels,
+        mutex_key=task.mutex_key, mutex_limit=task.mutex_limit, workflow=members.get(info.workflow),
+        pool=store.pool_of(info), labels=info.labels,
         rates=() if running else task.rates, kind=task.kind,
         parents=[places[p] for p in task.parents if p in places], name=task.task_id,
     )  # fmt: skip

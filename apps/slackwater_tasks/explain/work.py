@@ -61,6 +61,7 @@ class Waiting:
     elapsed_s: float | None = None
     """Set for a task in flight."""
     mutex_key: str | None = None
+    mutex_limit: int = 1
     priority: int = 0
     parents: Sequence[str] = ()
     rates: tuple[int, ...] = ()
@@ -75,7 +76,8 @@ def lately(store: PgRoundStore, now: float) -> tuple[list[Waiting], float]:
     first, end = (UUID(int=int(at * 1000) << 80) for at in (now - LONGEST_S, now + SOON_S))
     known = store.reference
     ids = {name: handler_id for handler_id, (name, *_) in known.handlers.items()}
-    plain = {(i.tenant_id, int(i.category), i.tier_id): n for n, i in known.lines.items() if i.labels is None}
+    plain = {(i.tenant_id, int(i.category), i.tier_id): n for n, i in known.lines.items()
+             if i.labels is None and not i.workflow}  # fmt: skip
     rows = store.db.conn.execute(LATELY, (first, end, MOST)).fetchall()
     # Nothing is known of the time before the first task of all, nor of that before the last that were read.
     began = now - rows[-1][1] if len(rows) == MOST else _began(store)

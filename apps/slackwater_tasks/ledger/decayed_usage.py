@@ -13,9 +13,20 @@ from math import exp
 from typing import Any, Final
 
 from scheduler_ext.core.resources import add, filled, part, scale, zero
-from scheduler_ext.core.types import NO_SLOTS, PER_CHILD, Decision, Slots, Snapshot, Vector, WorkKind, add_slots
+from scheduler_ext.core.types import (
+    NO_SLOTS,
+    PER_CHILD,
+    Decision,
+    LineView,
+    Slots,
+    Snapshot,
+    Vector,
+    WorkKind,
+    add_slots,
+)
 from scheduler_ext.policies.accounts import Measure
 from scheduler_ext.policies.base import SharePolicy
+from scheduler_ext.policies.holdings import member_name
 from scheduler_ext.policies.tree import SHORT_MEMORY_S
 from scheduler_ext.round.decayed_usage import PastUse
 
@@ -77,11 +88,12 @@ class LivePast:
             count, sum_milli = taken.get(key, (0, 0))
             taken[key] = (count + 1, sum_milli + milli(decision))
         lines = {line.line_id: line for line in snapshot.lines}
+        split = {line.tenant_id for line in snapshot.lines if line.workflow}
         for (line_id, kind), (count, sum_milli) in taken.items():
             line = lines[line_id]
             vector = filled(line.vector)
             vector = scale(part(vector, PER_CHILD[kind]) if kind in PER_CHILD else vector, count)
-            for name in _names(line.tenant_id, line.pool):
+            for name in _names(line, split):
                 slots, used = self.use.held.get(name, (NO_SLOTS, zero()))
                 self.use.held[name] = (add_slots(slots, {kind: sum_milli}), add(used, vector))
 
@@ -102,8 +114,14 @@ class LivePast:
         return PastUse(now, memory_s or SHORT_MEMORY_S, written)
 
 
-def _names(tenant_id: int, pool: str) -> tuple[str, ...]:
-    return (f"tenant {tenant_id}", f"pool {pool}") if pool else (f"tenant {tenant_id}",)
+def _names(line: LineView, split: set[int]) -> list[str]:
+    """Those on whose account a task of a line is held; ``split``: tenants that have workflows with a share."""
+    names = [f"tenant {line.tenant_id}"]
+    if line.pool:
+        names.append(f"pool {line.pool}")
+    if line.tenant_id in split:
+        names.append(member_name(line.tenant_id, line.workflow))
+    return names
 
 
 def _held(snapshot: Snapshot) -> dict[str, tuple[Slots, Vector]]:
@@ -114,4 +132,9 @@ def _held(snapshot: Snapshot) -> dict[str, tuple[Slots, Vector]]:
     }
     for path, pool in snapshot.pools.items():
         held[f"pool {path}"] = (pool.used_slots_milli, filled(pool.used))
+    for (_, tenant_id), members in snapshot.workflows.items():
+        for workflow, (slots, used) in members.items():
+            name = member_name(tenant_id, workflow)
+            so_far, before = held.get(name, (NO_SLOTS, zero()))
+            held[name] = (add_slots(so_far, slots), add(before, used))
     return held

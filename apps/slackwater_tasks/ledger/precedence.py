@@ -30,7 +30,8 @@ PLACE: Final = """l.task_id, l.tenant_id, l.line_id, l.rank_group, l.rank, l.pri
        t.submitted_at, greatest(t.submitted_at, t.start_at), l.path_us, l.work_us"""
 """What a place is made of, for a live task l and its wide row t."""
 PRESSED: Final = named(f"""
-SELECT {PLACE}, l.state, l.fence, i.tier_id, i.require_labels, i.prefer_labels, i.category, t.category, t.priority, r.level,
+SELECT {PLACE}, l.state, l.fence, i.tier_id, i.require_labels, i.prefer_labels, i.workflow, i.category,
+    t.category, t.priority, r.level,
     (SELECT max(c.priority) FROM slackwater_tasks_dependency d JOIN slackwater_tasks_livetask c ON c.task_id = d.child_id
      WHERE d.parent_id = l.task_id AND d.outcome = :edge.PENDING),
     EXISTS (SELECT 1 FROM slackwater_tasks_dependency d JOIN slackwater_tasks_livetask c ON c.task_id = d.child_id
@@ -87,7 +88,7 @@ def press(cur: Any, chosen: Chosen, ids: Iterable[UUID], *, itself: bool = False
 def _moved(chosen: Chosen, row: Any) -> tuple[Any, ...] | None:
     """The new line, place, priority and event for a row of ``PRESSED``; ``None`` where nothing changes."""
     task, tenant, line, before = row[0], row[1], row[2], row[5]
-    state, fence, tier, require, prefer, category, own_category, own, level, pressing, urgent = row[13:]
+    state, fence, tier, require, prefer, workflow, category, own_category, own, level, pressing, urgent = row[13:]
     priority = max(own, pressing if pressing is not None else own)
     wanted = Category.URGENT if urgent or own_category == Category.URGENT else Category(own_category)
     if category == Category.URGENT and state != TaskState.BLOCKED:
@@ -95,7 +96,7 @@ def _moved(chosen: Chosen, row: Any) -> tuple[Any, ...] | None:
     if priority == before and wanted == category:
         return None
     if wanted != category:
-        line = reference_cache.line_id(tenant, int(wanted), tier, labels_of(require, prefer))
+        line = reference_cache.line_id(tenant, int(wanted), tier, labels_of(require, prefer), workflow)
     level = first_level(chosen.order_of(tenant, line), line) if level is None else level
     event = events.row(tenant, task, TaskState(state), before=TaskState(state), actor="dependants", reason=RAISED,
                        fence=fence, detail={"priority": [before, priority]})  # fmt: skip

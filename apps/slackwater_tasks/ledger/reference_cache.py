@@ -27,11 +27,12 @@ from slackwater_tasks.spec import parse_fields
 T = TypeVar("T")
 TIER_TTL_S = 2.0
 MOST_LABELLED = 256
-"""The most lines with labels of one tenant: each is read with every look at the ledger."""
+"""The most lines with labels, or of workflows with a share, of one tenant: each is read with every look at the ledger."""
 # Whoever uses the labels again needs no new line.
 LABELLED = """
-SELECT count(*) FROM slackwater_tasks_line WHERE tenant_id = %s AND NOT (require_labels = '{}' AND prefer_labels = '{}')
-    AND NOT (require_labels = %s::varchar[] AND prefer_labels = %s::varchar[])
+SELECT count(*) FROM slackwater_tasks_line WHERE tenant_id = %s
+    AND NOT (require_labels = '{}' AND prefer_labels = '{}' AND workflow = '')
+    AND NOT (require_labels = %s::varchar[] AND prefer_labels = %s::varchar[] AND workflow = %s)
 """
 ARGUMENTS_TTL_S = 5.0
 
@@ -146,23 +147,25 @@ def forget_tiers(tenant_id: int) -> None:
     _tiers.pop(tenant_id, None)
 
 
-def line_id(tenant_id: int, category: int, tier_id: int, labels: Labels | None = None) -> int:
-    """The line of a tenant, category, tier and labels, made on first use.
+def line_id(tenant_id: int, category: int, tier_id: int, labels: Labels | None = None, workflow: str = "") -> int:
+    """The line of a tenant, category, tier, labels and ``workflow`` that has a share of its own, made on first use.
 
     Made on a statement of its own: two submitters that need it at once both find it.
     """
     key = (tenant_id, category, tier_id, labels)
-    found = _lines.get(key)
+    found = None if workflow else _lines.get(key)  # a workflow's are deleted after its end
     if found is None:
         require, prefer = (sorted(labels.require), sorted(labels.prefer)) if labels is not None else ([], [])
-        if labels is not None and fetch_value(LABELLED, [tenant_id, require, prefer]) >= MOST_LABELLED:
+        asked = [require, prefer, workflow]
+        if any(asked) and fetch_value(LABELLED, [tenant_id, *asked]) >= MOST_LABELLED:
             raise DoesNotFit(
-                f"at most {MOST_LABELLED} lines with labels are kept of an organisation, one for each category, tier and "
-                "set of labels it has used",
-                field="require_labels" if require else "prefer_labels",
+                f"at most {MOST_LABELLED} lines with labels, or of workflows with a share, are kept of an organisation: "
+                "one for each category, tier, set of labels and such workflow it has used",
+                field="share_weight" if workflow else "require_labels" if require else "prefer_labels",
             )
-        found = int(fetch_value(sql.snapshot.MAKE_LINE, (tenant_id, category, tier_id, require, prefer)))
-        _remember(_lines, key, found)
+        found = int(fetch_value(sql.snapshot.MAKE_LINE, (tenant_id, category, tier_id, *asked)))
+        if not workflow:
+            _remember(_lines, key, found)
     return found
 
 

@@ -80,6 +80,8 @@ class LineInfo:
     pool_id: int | None = None
     client: str = ""
     labels: Labels | None = None
+    workflow: str = ""
+    weight: int = 1
 
 
 @dataclass(slots=True)
@@ -101,6 +103,17 @@ class Reference:
     """Handlers without any learnt run time that a round has met."""
     learnt_at: float = float("-inf")
     chosen: Chosen | None = None
+    split: set[int] = field(default_factory=set)
+    """The tenants that have workflows with a share of their own."""
+
+
+def _line_info(row: Any) -> LineInfo:
+    """A row of ``LINES``."""
+    _, tenant, category, tier, paused, cell, *vector, pool, client, require, prefer, workflow, weight = row
+    return LineInfo(
+        tenant, Category(category), tier, paused, cell, tuple(vector), pool, client, labels_of(require, prefer), workflow,
+        weight or 1,
+    )  # fmt: skip
 
 
 def _milli(decision: Decision) -> int:
@@ -153,16 +166,19 @@ class PgRoundStore(RoundStore):
     def promote(self, limit: int) -> Changes:
         with self.db.conn.transaction():
             rows = self.db.conn.execute(sql.due.PROMOTABLE, (limit,)).fetchall()
-            moves = [(task_id, self._urgent_line(*line)) for task_id, *line in rows]
+            lines = {str(line): line for _, *line in rows}
+            urgent = {key: self._urgent_line(*line) for key, line in lines.items()}
+            moves = [(task_id, urgent[str(line)]) for task_id, *line in rows]
             return transitions.promote(self.db.conn, moves)
 
-    def _urgent_line(self, tenant_id: int, tier_id: int, require: list[str], prefer: list[str]) -> int:
+    def _urgent_line(self, tenant_id: int, tier_id: int, require: list[str], prefer: list[str], workflow: str) -> int:
         alike = (tenant_id, tier_id, Category.URGENT, labels_of(require, prefer))
-        for line_id, info in self.reference.lines.items():
+        # A line of a workflow's may have been deleted since it was read.
+        for line_id, info in self.reference.lines.items() if not workflow else ():
             if (info.tenant_id, info.tier_id, info.category, info.labels) == alike:
                 return line_id
         row = self.db.conn.execute(
-            sql.snapshot.MAKE_LINE, (tenant_id, int(Category.URGENT), tier_id, require, prefer)
+            sql.snapshot.MAKE_LINE, (tenant_id, int(Category.URGENT), tier_id, require, prefer, workflow)
         ).fetchone()
         self.reference.read_at = float("-inf")
         assert row is not None
@@ -190,7 +206,7 @@ class PgRoundStore(RoundStore):
             flight_cur = conn.execute(sql.snapshot.IN_FLIGHT)
             mutex_cur = conn.execute(sql.snapshot.MUTEX_HELD)
             node_rows, flight_rows, held = nodes_cur.fetchall(), flight_cur.fetchall(), dict(mutex_cur.fetchall())
-        flights, tenants, pools = self._in_flight(flight_rows)
+        flights, tenants, pools, workflows = self._in_flight(flight_rows)
         now = time.time()
         over = self._ends(now) if ends else {}
         nodes = tuple(node_view(row, flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in node_rows)
@@ -205,7 +221,7 @@ class PgRoundStore(RoundStore):
             lines = self.rates.mark(conn, lines)
         self._last = self.past.count(conn, Snapshot(
             now=now, cell=self.conf.cell, nodes=nodes, tenants=tenants, lines=lines, mutex_held=held,
-            rates_left=rates, pools=pools,
+            rates_left=rates, pools=pools, workflows=workflows,
         ), self.share())  # fmt: skip
         return self._last
 
@@ -217,7 +233,7 @@ class PgRoundStore(RoundStore):
         """
         conn = self.db.conn
         self._refresh()
-        flights, tenants, pools = self._in_flight(conn.execute(sql.snapshot.IN_FLIGHT).fetchall())
+        flights, tenants, pools, workflows = self._in_flight(conn.execute(sql.snapshot.IN_FLIGHT).fetchall())
         rows = conn.execute(sql.snapshot.NODES, (self.conf.cell,)).fetchall()
         over = self._ends(time.time()) if ends else {}
         nodes = tuple(node_view(read_row(row), flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in rows)
@@ -229,7 +245,7 @@ class PgRoundStore(RoundStore):
         rates = self.rates.peek(conn)
         return self.past.seen(conn, Snapshot(
             now=time.time(), cell=self.conf.cell, nodes=nodes, tenants=tenants, rates_left=rates,
-            pools=pools, mutex_held=dict(conn.execute(sql.snapshot.MUTEX_HELD).fetchall()),
+            pools=pools, workflows=workflows, mutex_held=dict(conn.execute(sql.snapshot.MUTEX_HELD).fetchall()),
             lines=self.rates.mark(conn, lines) if rates else lines,
         ), self.share())  # fmt: skip
 
@@ -254,20 +270,8 @@ class PgRoundStore(RoundStore):
             times = conn.execute(sql.snapshot.RUN_TIMES, (LEARNT_FROM,))
             handlers = conn.execute(sql.snapshot.HANDLERS)
             limits = conn.execute(sql.rates.LIMITS)
-            ref.lines = {
-                row[0]: LineInfo(
-                    row[1],
-                    Category(row[2]),
-                    row[3],
-                    row[4],
-                    row[5],
-                    tuple(row[6:12]),
-                    row[12],
-                    row[13],
-                    labels_of(row[14], row[15]),
-                )
-                for row in lines.fetchall()
-            }
+            ref.lines = {row[0]: _line_info(row) for row in lines.fetchall()}
+            ref.split = {info.tenant_id for info in ref.lines.values() if info.workflow}
             found = tenants.fetchall()
             ref.tenants = {row[0]: row[1:6] for row in found}
             ref.plans = {row[0]: row[6] for row in found}
@@ -304,13 +308,18 @@ class PgRoundStore(RoundStore):
         vectors = {line_id: info.vector for line_id, info in self.reference.lines.items()}
         return running_ends.running(self.db.conn, now, vectors, self.learnt_of)
 
-    def _in_flight(self, rows: Sequence[Any]) -> tuple[dict[int, Flight], dict[int, TenantView], dict[str, PoolView]]:
-        """What is in flight, by node, tenant and pool, from the rows themselves: no second account can drift."""
+    def _in_flight(self, rows: Sequence[Any]) -> tuple[dict[int, Flight], dict[int, TenantView], dict[str, PoolView],
+                                                       dict[tuple[str, int], dict[str, tuple[Slots, Vector]]]]:  # fmt: skip
+        """What is in flight, by node, tenant, pool and workflow with a share of its own, from the rows themselves.
+
+        No second account can drift.
+        """
         if any(row[1] not in self.reference.lines for row in rows):
             self._refresh(force=True)
         flights: dict[int, Flight] = {}
         used: dict[int, tuple[Vector, int, Slots]] = {}
         pooled: dict[str, dict[int, tuple[Slots, Vector]]] = {}
+        split: dict[tuple[str, int], dict[str, tuple[Slots, Vector]]] = {}
         for node_id, line_id, kind, handler_id, by_itself, exclusive, count, milli in rows:
             info = self.reference.lines[line_id]
             flight = flights.setdefault(node_id, Flight())
@@ -334,8 +343,12 @@ class PgRoundStore(RoundStore):
                 members = pooled.setdefault(pool, {})
                 slots, so_far = members.get(info.tenant_id, (NO_SLOTS, zero()))
                 members[info.tenant_id] = (add_slots(slots, held), add(so_far, vector))
+            if info.tenant_id in self.reference.split:
+                apart = split.setdefault((pool, info.tenant_id), {})
+                slots, so_far = apart.get(info.workflow, (NO_SLOTS, zero()))
+                apart[info.workflow] = (add_slots(slots, held), add(so_far, vector))
         tenants = {tid: tenant_view(tid, row, used.get(tid)) for tid, row in self.reference.tenants.items()}
-        return flights, tenants, {path: pool_view(members) for path, members in pooled.items()}
+        return flights, tenants, {path: pool_view(members) for path, members in pooled.items()}, split
 
     def kind_of(self, kind: int, handler_id: int | None, *, by_itself: bool) -> WorkKind:
         """The slot that a task holds, from the numbers of its row."""
@@ -428,7 +441,7 @@ class PgRoundStore(RoundStore):
         return LineView(
             line_id=line_id, tenant_id=info.tenant_id, category=info.category, tier_id=info.tier_id,
             vector=info.vector, heads=heads, paused=info.paused, pool=self.pool_of(info),
-            labels=info.labels,
+            labels=info.labels, workflow=info.workflow, weight=info.weight,
         )  # fmt: skip
 
     def look(self, *, decided: int, more: bool) -> bool:

@@ -13,7 +13,10 @@ from slackwater_tenants.scoping import TenantOwned
 
 
 class Line(TenantOwned):
-    """The ready tasks of one tenant, category and tier that ask for the same labels of nodes, in order."""
+    """The ready tasks of one tenant, category and tier that ask for the same labels of nodes, in order.
+
+    A workflow with a share of its own has lines of its own, which are deleted some time after its end.
+    """
 
     tenant = models.ForeignKey("slackwater_tenants.Tenant", on_delete=models.CASCADE, related_name="lines")
     category = models.PositiveSmallIntegerField(choices=choices(Category))
@@ -36,17 +39,27 @@ class Line(TenantOwned):
         help_text="Where it stands; empty: where its tenant does.",
     )
 
+    workflow = models.CharField(
+        max_length=36,
+        blank=True,
+        default="",
+        db_default="",
+        help_text="The workflow with a share of its own, by its id.",
+    )
+
     class Meta(TenantOwned.Meta):
         constraints = [
             models.UniqueConstraint(
-                fields=["tenant", "category", "tier", "require_labels", "prefer_labels"], name="slackwater_line_alike"
+                fields=["tenant", "category", "tier", "require_labels", "prefer_labels", "workflow"],
+                name="slackwater_line_alike",
             )
         ]
 
     def __str__(self) -> str:
         labels = " ".join([*self.require_labels, *(f"({label})" for label in self.prefer_labels)])
+        workflow = f"workflow {self.workflow}" if self.workflow else ""
         return " · ".join(
-            filter(None, (str(self.tenant), Category(self.category).name.lower(), str(self.tier), labels))
+            filter(None, (str(self.tenant), Category(self.category).name.lower(), str(self.tier), labels, workflow))
         )
 
 

@@ -27,6 +27,9 @@ class Workflow(TenantOwned):
     tags = ArrayField(models.CharField(max_length=63), default=list, db_default=[], blank=True)
     metadata = models.JSONField(null=True, blank=True, help_text="What its submitter notes beside it.")
     max_running = models.PositiveIntegerField(null=True, help_text="Of its tasks, with nodes at a time.")
+    share_weight = models.PositiveSmallIntegerField(
+        null=True, help_text="As a member of its tenant's share: its weight; empty: it is none."
+    )
     # Written by upkeep once all its tasks have ended, emptied when one runs again or is added.
     status = models.SmallIntegerField(
         null=True, choices=[(int(s), s.label) for s in ENDED], help_text="How it ended; empty while it has not."

@@ -23,7 +23,7 @@ ENDED = """
 SELECT w.id FROM slackwater_tasks_workflow w WHERE w.id = ANY(%s) AND (w.status IS NOT NULL OR NOT EXISTS (
     SELECT 1 FROM slackwater_tasks_task t WHERE t.workflow_id = w.id AND t.state IS NULL))
 """
-SHOWN = ("id", "name", "task_count", "edge_count", "submitted_at", "tags", "max_running")
+SHOWN = ("id", "name", "task_count", "edge_count", "submitted_at", "tags", "max_running", "share_weight")
 
 
 class Standing:

@@ -57,10 +57,11 @@ class Batch:
 
 
 def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Payload] | None = None, where: str = "",
-          workflow: bool = False, ids: Sequence[UUID] = ()) -> Batch:  # fmt: skip
+          workflow: bool = False, ids: Sequence[UUID] = (), share: str = "") -> Batch:  # fmt: skip
     """Check specs against the tenant's plan and one another; the first fault is raised with its field.
 
     ``payloads``: the tasks' arguments, where their specs are shared and have none. ``ids``: those the tasks shall have.
+    ``share``: the workflow, if it has a share of its own.
     """
     paths = [f"{where}[{n}]" if where else "" for n in range(len(specs))]
     dag, outside = _parents(specs, paths, tenant.plan, workflow=workflow)
@@ -69,7 +70,7 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
     ids = ids or [new_id() for _ in specs]
     has_children = {parent for needs in parents for parent in needs}
     known_scripts = _known_scripts(tenant, specs)
-    check = _Admission(tenant, known_scripts)
+    check = _Admission(tenant, known_scripts, share)
     own = [spec.payload for spec in specs] if payloads is None else payloads
     accept = check.accept
     try:
@@ -87,11 +88,11 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
         raise
     edges = [(ids[parent], ids[n]) for n, needs in enumerate(parents) for parent in needs]
     if dag is not None and (edges or (workflow and len(tasks) > 1)):
-        _order(tenant, dag, tasks, workflow=workflow)
+        _order(tenant, dag, tasks, workflow=workflow, share=share)
     return Batch(tasks=tasks, edges=edges, outside=outside)
 
 
-def _order(tenant: Tenant, dag: Dag, tasks: Sequence[Accepted], *, workflow: bool) -> None:
+def _order(tenant: Tenant, dag: Dag, tasks: Sequence[Accepted], *, workflow: bool, share: str) -> None:
     """Note the order that the graph asks of its tasks: the paths before them, and what needs them."""
     keys = [relatives.run_time_key(task.spec) for task in tasks]
     learnt: dict[str, int] = dict(fetch_all(relatives.LEARNT, [tenant.pk, list(set(keys))]))
@@ -102,7 +103,7 @@ def _order(tenant: Tenant, dag: Dag, tasks: Sequence[Accepted], *, workflow: boo
         task.weight, task.inherited, task.pressed = weight, priority, pressed
         if pressed and not before:
             labels = labels_asked(tenant.plan, task.spec)
-            task.line_id = reference_cache.line_id(tenant.pk, int(Category.URGENT), task.tier.id, labels)
+            task.line_id = reference_cache.line_id(tenant.pk, int(Category.URGENT), task.tier.id, labels, share)
 
 
 def _parents(specs: Sequence[TaskSpec], paths: Sequence[str], plan: Plan, *, workflow: bool,
@@ -161,7 +162,8 @@ def _known_scripts(tenant: Tenant, specs: Sequence[TaskSpec]) -> set[str]:
 class _Admission:
     """Checks the tasks of one call; what many of them share is looked up and checked once."""
 
-    def __init__(self, tenant: Tenant, scripts: set[str]) -> None:
+    def __init__(self, tenant: Tenant, scripts: set[str], share: str) -> None:
+        self.share = share
         self.tenant, self.max_payload = tenant, tenant.plan.max_payload_bytes
         self.scripts = scripts
         self._resumable = reference_cache.resumable_handlers()
@@ -250,9 +252,10 @@ class _Admission:
         if tenant.plan.refuse_late:
             feasibility.check_wait(tenant, spec, tolerance_ms, path)
         try:
-            line_id = reference_cache.line_id(tenant.pk, int(spec.category), tier.id, labels)
+            line_id = reference_cache.line_id(tenant.pk, int(spec.category), tier.id, labels, self.share)
         except InvalidInput as error:
-            raise DoesNotFit(str(error), field=join(path, error.field or "")) from None
+            field = error.field or ""
+            raise DoesNotFit(str(error), field=field if self.share else join(path, field)) from None
         arguments = reference_cache.arguments(spec.handler) if spec.handler else None
         return tier, line_id, handler_id, tolerance_ms, cap_ms, arguments
 

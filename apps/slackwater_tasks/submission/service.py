@@ -59,11 +59,11 @@ OWN_ID_AGE_MS: Final = 86_400_000
 OWN_ID_AHEAD_MS: Final = 60_000
 INSERT_WORKFLOW: Final = """
 INSERT INTO slackwater_tasks_workflow (id, tenant_id, name, task_count, edge_count, submitted_at, detail, tags, metadata,
-    max_running)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+    max_running, share_weight)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
-WORKFLOW_FIELDS: Final = ("name", "tags", "metadata", "max_running", "tasks", "idempotency_key")
-MAX_RUNNING: Final = Whole(1, 10_000)
+WHOLES: Final = {"max_running": Whole(1, 10_000), "share_weight": Whole(1, 1_000)}
+WORKFLOW_FIELDS: Final = ("name", "tags", "metadata", *WHOLES, "tasks", "idempotency_key")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,7 @@ class Header:
     metadata: str | None = None
     """As JSON."""
     max_running: int | None = None
+    share_weight: int | None = None
     id: UUID = field(default_factory=new_id)
 
 
@@ -158,7 +159,8 @@ def submit_workflow(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "",
     """Submit a graph of named tasks as one workflow: ``{"name": …, "tasks": [{"name": …, "depends_on": […]}, …]}``.
 
     ``tags`` and ``metadata``: words to find it by, and an object of yours that comes back with it and its events.
-    ``max_running``: so many of its tasks are with nodes at a time, at most.
+    ``max_running``: so many of its tasks are with nodes at a time, at most. ``share_weight``: it is a member of its
+    tenant's share, with this weight.
     """
     found, inner = parse_header(data)
     return _submit_list(tenant, data.get("tasks"), data, actor, idempotency_key, inner, trace, workflow=found)
@@ -175,9 +177,10 @@ def parse_header(data: Any) -> tuple[Header, str]:
     header = {name: FIELDS[name].kind.check(data.get(name, ""), name) for name in ("name", "idempotency_key")}
     tags = FIELDS["tags"].kind.check(data.get("tags", []), "tags")
     metadata = dump_metadata(data.get("metadata"), "metadata")
-    most = data.get("max_running")
-    most = None if most is None else MAX_RUNNING.check(most, "max_running")
-    return Header(name=header["name"], tags=tags, metadata=metadata, max_running=most), header["idempotency_key"]
+    wholes: dict[str, Any] = {
+        name: kind.check(data[name], name) for name, kind in WHOLES.items() if data.get(name) is not None
+    }
+    return Header(name=header["name"], tags=tags, metadata=metadata, **wholes), header["idempotency_key"]
 
 
 def _submit_list(tenant: Tenant, items: Any, body: Any, actor: str | Sequence[str], given: str | None, inner: str,
@@ -242,7 +245,9 @@ def _accept(tenant: Tenant, specs: Sequence[TaskSpec], payloads: Sequence[Payloa
 
     ``ids``: the tasks' own, where the client has made them.
     """
-    batch = admission.admit(tenant, specs, payloads=payloads, where=where, workflow=workflow is not None, ids=ids)
+    share = str(workflow.id) if workflow is not None and workflow.share_weight else ""
+    batch = admission.admit(tenant, specs, payloads=payloads, where=where, workflow=workflow is not None, ids=ids,
+                            share=share)  # fmt: skip
     part = Part(tenant=tenant, tasks=batch.tasks, actors=actors, edges=batch.edges, trace=trace)
     if key is None and not keys and workflow is None and not batch.outside and part.is_plain():
         store([part], reference_cache.now())
@@ -271,7 +276,7 @@ def _accept_in_transaction(part: Part, outside: Sequence[admission.Outside], key
         tasks = link_outside(cur, tenant, part.tasks, outside, workflow_id)
         if workflow is not None:
             edges, detail = len(part.edges) + len(outside), '{"open": true}' if outside else "{}"
-            told = (list(workflow.tags), workflow.metadata, workflow.max_running)
+            told = (list(workflow.tags), workflow.metadata, workflow.max_running, workflow.share_weight)
             named = (workflow.name, len(ids), edges, at, detail, *told)
             cur.execute(INSERT_WORKFLOW, (workflow_id, tenant.pk, *named))
     store([replace(part, tasks=tasks, workflow_id=workflow_id)], at)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -28,6 +29,20 @@ FROM (SELECT t.workflow_id, max(t.finished_at) AS at, CASE
 WHERE w.id = x.workflow_id
 RETURNING w.id::text, w.tenant_id, w.name, w.task_count, w.submitted_at, w.finished_at, w.status, w.tags, w.metadata
 """)
+# A line that its workflow may still need is locked by who makes a task of it live again; and what is being submitted
+# has lines before its workflow is there.
+LINES_OVER = """
+SELECT n.id FROM slackwater_tasks_line n LEFT JOIN slackwater_tasks_workflow w ON w.id = nullif(n.workflow, '')::uuid
+WHERE n.workflow <> '' AND (w.finished_at < clock_timestamp() - interval '1 minute' OR (w.id IS NULL AND n.workflow < %s))
+    AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_policychoice c WHERE c.line_id = n.id)
+ORDER BY n.id LIMIT %s FOR UPDATE OF n SKIP LOCKED
+"""
+DELETE_LINES = """
+DELETE FROM slackwater_tasks_line n WHERE n.id = ANY(%s)
+    AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_livetask l WHERE l.line_id = n.id)
+"""
+LEFT_S = 3600
+"""A line whose workflow was not stored is deleted after so long."""
 LOCK = "SELECT 1 FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s FOR UPDATE"
 MEMBERS = "SELECT id, state, release_pending FROM slackwater_tasks_task WHERE workflow_id = %s FOR UPDATE"
 NEEDED = """
@@ -55,6 +70,15 @@ def end(conn: Any, most: int) -> list[Ended]:
     """Mark up to ``most`` workflows whose tasks have all ended, in the transaction of ``conn``."""
     ids = [row[0] for row in conn.execute(OPEN, (most,)).fetchall()]
     return [Ended(*row) for row in conn.execute(END, (ids,)).fetchall()] if ids else []
+
+
+def delete_lines(conn: Any, most: int) -> int:
+    """Delete lines of workflows with a share of their own that have ended, in the transaction of ``conn``."""
+    before_ms = int((time.time() - LEFT_S) * 1000)
+    ids = [
+        row[0] for row in conn.execute(LINES_OVER, (f"{before_ms >> 16:08x}-{before_ms & 0xFFFF:04x}", most)).fetchall()
+    ]
+    return int(conn.execute(DELETE_LINES, (ids,)).rowcount) if ids else 0
 
 
 def delete(tenant_id: int, workflow_id: UUID) -> int:

@@ -22,7 +22,7 @@ from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.runtime import objects
 from slackwater_tasks.runtime.checkpoints import forget_ended
 from slackwater_tasks.runtime.work_store import PgWorkStore
-from slackwater_tasks.upkeep import paused_time, retention
+from slackwater_tasks.upkeep import ended_workflows, paused_time, retention
 from slackwater_tasks.upkeep.parking import ParkingUpkeep
 from slackwater_tasks.upkeep.plan_rates import settle
 from slackwater_tasks.upkeep.reranking import rerank
@@ -68,6 +68,7 @@ class LedgerUpkeep:
             Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys, full=BATCH),
             Job(name="checkpoints of ended tasks", every_s=60.0, run=partial(forget_ended, self.db, BATCH), full=BATCH),
             Job(name="objects of what is gone", every_s=60.0, run=partial(objects.empty, self.db), full=objects.BATCH),
+            Job(name="lines of ended workflows", every_s=60.0, run=self.delete_lines, full=BATCH),
             Job(name="retention", every_s=60.0, run=partial(retention.prune, self.db), full=retention.BATCH),
         ]
 
@@ -103,6 +104,11 @@ class LedgerUpkeep:
             ended = [Finished(r[0], r[1], Outcome.WORKER_LOST, r[5], max(now, r[5]), None, why) for r in lost]
             changes += self.work.record(node_id, ended)
         self.publish(changes)
+
+    def delete_lines(self) -> int:
+        """Delete the lines of workflows with a share of their own that have ended."""
+        with self.db.conn.transaction():
+            return ended_workflows.delete_lines(self.db.conn, BATCH)
 
     def gone_lately(self) -> list[int]:
         """The cell's nodes that were lost or left within the last hours."""

@@ -160,6 +160,7 @@ class ScheduledWorkflow(TypedDict, total=False):
     tags: Sequence[str]
     metadata: dict[str, Any] | None
     max_running: int | None
+    share_weight: int | None
     tasks: Sequence[ScheduledTaskAmong]
 
 

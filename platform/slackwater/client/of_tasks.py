@@ -383,6 +383,7 @@ class WorkflowSummary(TypedDict):
     task_count: int
     edge_count: int
     max_running: int | None
+    share_weight: int | None
     submitted_at: str
     finished_at: str | None
     status: TaskStatus

@@ -274,11 +274,16 @@ class Workflows(Base):
     @operation
     def submit_workflow(
         self, tasks: Iterable[TaskIn], *, name: str = "", tags: Sequence[str] = (),
-        metadata: Mapping[str, Any] | None = None, max_running: int | None = None, idempotency_key: str | None = None,
+        metadata: Mapping[str, Any] | None = None, max_running: int | None = None,
+        share_weight: int | None = None, idempotency_key: str | None = None,
     ) -> Flow[WorkflowSubmitted]:  # fmt: skip
-        """Submit a graph of named tasks, all or none. ``max_running``: so many are with nodes at a time, at most."""
-        most = {} if max_running is None else {"max_running": max_running}
-        body = {"name": name, "tags": list(tags), "metadata": dict(metadata or {}), **most, "tasks": list(tasks)}
+        """Submit a graph of named tasks, all or none.
+
+        ``max_running``: so many are with nodes at a time, at most. ``share_weight``: it is a member of your share.
+        """
+        wholes = {"max_running": max_running, "share_weight": share_weight}
+        given = {field: value for field, value in wholes.items() if value is not None}
+        body = {"name": name, "tags": list(tags), "metadata": dict(metadata or {}), **given, "tasks": list(tasks)}
         return self.ask(change("POST", "/workflows", body, once=idempotency_key))
 
     @operation

@@ -1,4 +1,7 @@
-"""Mutex keys: the ledger decides who holds one, the lock in Redis mirrors it, and its fence rises with every grant."""
+"""Mutex keys: the ledger decides who holds one, the lock in Redis mirrors it, and its fence rises with every grant.
+
+And workflows that are limited, or have a share of their own.
+"""
 
 from __future__ import annotations
 
@@ -11,19 +14,21 @@ import redis
 from django.db import connection
 
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.states import Category, Outcome, TaskState
 from scheduler_ext.core.work import Lock
 from scheduler_ext.dispatch.dispatcher import ROUND_INTERVAL_S, Dispatcher
 from scheduler_ext.dispatch.keys import Keys
 from scheduler_ext.dispatch.mutex import RENEWALS, LockMirror
 from slackwater_tasks.control.edit import edit
-from slackwater_tasks.control.workflows import add_tasks
+from slackwater_tasks.control.rerun import retry
+from slackwater_tasks.control.workflows import add_tasks, cancel_workflow
 from slackwater_tasks.ledger.transitions import unpark
-from slackwater_tasks.models import LiveTask
+from slackwater_tasks.models import Line, LiveTask
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import submit_workflow
+from slackwater_tasks.upkeep import ended_workflows
 from tests.support.api import HANDLER
-from tests.support.cell import Cell
+from tests.support.cell import Cell, sql
 from tests.support.hand_worker import raw_cursor
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -201,3 +206,40 @@ def test_a_workflow_runs_so_many_at_once_and_lets_its_tenant_go_on(cell: Cell) -
         with pytest.raises(InvalidInput) as refused:
             submit_workflow(cell.tenant, wrong)
         assert refused.value.field == place
+
+
+# -- workflows with a share of their own -----------------------------------------------------------------------------
+def test_a_workflow_with_a_share_leaves_its_tenants_other_work_its_part(cell: Cell) -> None:
+    cell.resize(4)
+    named = [{"name": f"t{n}", "handler": HANDLER} for n in range(6)]
+    big = cell.client.post("/workflows", {"share_weight": 3, "tasks": named})
+    assert big.status == 201, big.body
+    ids, workflow_id = [UUID(each) for each in big.body["task_ids"]], UUID(big.body["id"])
+    ids += add_tasks(cell.tenant, workflow_id, [{"name": "more", "handler": HANDLER}]).task_ids
+    assert cell.client.get(f"/workflows/{workflow_id}").body["share_weight"] == 3
+    others = [cell.submit() for _ in range(3)]
+    cell.round()
+    assert [sum(live(each).state == TaskState.QUEUED for each in some) for some in (ids, others)] == [3, 1]
+    cell.worker.end(cell.started(others[0]))
+    cell.round()
+    assert live(others[1]).state == TaskState.QUEUED, "what the workflow holds counts"
+    lines = Line.objects.unscoped().filter(workflow=workflow_id)  # the test is no tenant
+    assert {live(each).line_id for each in ids} == set(lines.values_list("pk", flat=True))
+    edit(cell.tenant.pk, ids[-1], {"category": "urgent"})
+    assert live(ids[-1]).line_id in lines.filter(category=Category.URGENT).values_list("pk", flat=True)
+    cancel_workflow(cell.tenant, workflow_id)
+    delete_lines(cell)
+    assert lines.count() == 2, "they stay until a minute after its end"
+    assert not LiveTask.objects.unscoped().filter(pk__in=ids).exists()  # the test is no tenant
+    with raw_cursor() as cur:
+        ended_workflows.end(cur, 10)
+    sql("UPDATE slackwater_tasks_workflow SET finished_at = finished_at - interval '2 minutes'")
+    delete_lines(cell)
+    assert not lines.exists()
+    retry(cell.tenant.pk, ids[3])
+    assert live(ids[3]).line_id == lines.get().pk, "made anew for what runs again"
+
+
+def delete_lines(cell: Cell) -> None:
+    with cell.store.db.conn.transaction():
+        ended_workflows.delete_lines(cell.store.db.conn, 10)

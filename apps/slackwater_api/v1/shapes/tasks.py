@@ -229,6 +229,11 @@ class WorkflowIn(s.Serializer[Any]):
         min_value=1, max_value=10_000, required=False, allow_null=True,
         help_text="So many of its tasks are with nodes at a time, at most; they can have no mutex key then.",
     )  # fmt: skip
+    share_weight = s.IntegerField(
+        min_value=1, max_value=1_000, required=False, allow_null=True,
+        help_text="Makes it a member of your share: what you are due goes by weight to such workflows and to the rest of "
+        "your work, whose weight is 1. Null: it is part of that rest.",
+    )  # fmt: skip
     tasks = s.ListField(child=TaskAmong(), min_length=1)
     idempotency_key = line(200, 0, required=False, allow_null=True)
 
@@ -390,6 +395,7 @@ class WorkflowSummary(s.Serializer[Any]):
     task_count = s.IntegerField()
     edge_count = s.IntegerField()
     max_running = s.IntegerField(allow_null=True, help_text="Of its tasks, with nodes at a time; null: any number.")
+    share_weight = s.IntegerField(allow_null=True, help_text="As a member of its tenant's share; null: it is none.")
     submitted_at = s.DateTimeField()
     finished_at = s.DateTimeField(allow_null=True, help_text="When the last of its tasks ended.")
     status = s.ChoiceField(STATUSES)

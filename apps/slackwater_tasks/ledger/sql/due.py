@@ -18,7 +18,7 @@ SELECT extract(epoch FROM not_before - clock_timestamp())::float8 FROM slackwate
 WHERE phase = :phase.SCHEDULED ORDER BY not_before LIMIT 1
 """)
 PROMOTABLE = named("""
-SELECT l.task_id::text, n.tenant_id, n.tier_id, n.require_labels, n.prefer_labels FROM slackwater_tasks_livetask l
+SELECT l.task_id::text, n.tenant_id, n.tier_id, n.require_labels, n.prefer_labels, n.workflow FROM slackwater_tasks_livetask l
     JOIN slackwater_tasks_line n ON n.id = l.line_id + 0
 WHERE l.phase = :phase.READY AND l.promote_at <= statement_timestamp()
 ORDER BY l.promote_at LIMIT %s FOR UPDATE OF l SKIP LOCKED

@@ -40,7 +40,8 @@ WHERE a.line_id IS NOT NULL
 LINES = """
 SELECT n.id, n.tenant_id, n.category, n.tier_id, n.paused, t.cell,
        r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports, coalesce(n.pool_id, t.pool_id), t.client,
-       n.require_labels, n.prefer_labels
+       n.require_labels, n.prefer_labels, n.workflow, CASE WHEN n.workflow <> '' THEN (SELECT w.share_weight
+           FROM slackwater_tasks_workflow w WHERE w.id = nullif(n.workflow, '')::uuid) END
 FROM slackwater_tasks_line n JOIN slackwater_tenants_tenant t ON t.id = n.tenant_id
     JOIN slackwater_resources_tier r ON r.id = n.tier_id
 """
@@ -52,12 +53,14 @@ HANDLERS = "SELECT id, name, kind, paused FROM slackwater_resources_handler"
 # One that asks for other labels stands where those of its category and tier stand, and is paused as they are.
 MAKE_LINE = """
 WITH given AS (
-    SELECT %s::bigint AS tenant, %s::int AS category, %s::bigint AS tier, %s::varchar[] AS require, %s::varchar[] AS prefer)
-INSERT INTO slackwater_tasks_line (tenant_id, category, tier_id, require_labels, prefer_labels, paused, paused_by_itself, pool_id)
+    SELECT %s::bigint AS tenant, %s::int AS category, %s::bigint AS tier, %s::varchar[] AS require, %s::varchar[] AS prefer,
+        %s::varchar AS workflow)
+INSERT INTO slackwater_tasks_line (tenant_id, category, tier_id, require_labels, prefer_labels, workflow, paused,
+    paused_by_itself, pool_id)
 SELECT given.*, coalesce(s.paused, false), coalesce(s.paused_by_itself, false), s.pool_id
 FROM given LEFT JOIN LATERAL (SELECT n.* FROM slackwater_tasks_line n WHERE n.tenant_id = given.tenant
     AND n.category = given.category AND n.tier_id = given.tier ORDER BY n.id LIMIT 1) s ON true
-ON CONFLICT (tenant_id, category, tier_id, require_labels, prefer_labels) DO UPDATE SET category = excluded.category
+ON CONFLICT (tenant_id, category, tier_id, require_labels, prefer_labels, workflow) DO UPDATE SET category = excluded.category
 RETURNING id
 """
 RUN_TIMES = (

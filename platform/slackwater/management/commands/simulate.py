@@ -62,6 +62,9 @@ class Command(PlatformCommand):
             help="how long a task is expected to run: what the trace says (of a log without requests: the real time), "
             "what was learnt from tasks that have ended by then, or what was requested and else nothing",
         )  # fmt: skip
+        parser.add_argument(
+            "--max-running", type=int, metavar="N", help="so many tasks of a workflow run at a time, at most"
+        )
         parser.add_argument("--no-backfill", action="store_true", help="keep no node for what does not fit yet")
         parser.add_argument(
             "--json", dest="file", type=Path, metavar="FILE", help="write the numbers as JSON ('-': print them)"
@@ -77,6 +80,7 @@ class Command(PlatformCommand):
         work = load(options["trace"], options["example"], options["seed"])
         trace, cell = work.trace, work.cell
         trace = traces.hurry(trace, options["load"])
+        traces.limit_workflows(trace, _positive(options["max_running"], 0, "--max-running"))
         cell = replace(
             cell,
             nodes=_positive(options["nodes"], cell.nodes, "--nodes"),
