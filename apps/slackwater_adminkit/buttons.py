@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib import messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.contrib.admin.options import IS_POPUP_VAR
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed, HttpResponseRedirect
+from django.middleware.csrf import get_token
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html, format_html_join, strip_tags
+from django.utils.safestring import SafeString
 
 from scheduler_ext.core.errors import SlackwaterError
-from slackwater_adminkit.services import log_act, tell, tell_each
+from slackwater_adminkit.services import because, log_act, tell, tell_each, why
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin as Base
@@ -41,8 +45,12 @@ class Button:
     """The word after the count of objects it was done to, for example "cancelled"."""
     log: str = ""
     """The entry in the log of changes, for each object; empty: its label, and one entry for all that an action takes."""
+    tells: bool = False
+    """The entry tells what the method said, too."""
     confirm: str = ""
     """Name of the admin's method ``(request, obj) -> str``: what it will do, told on a page that asks for a reason first."""
+    undo: str = ""
+    """The name of the button that takes it back: offered beside the message, and in the audit."""
     when: Callable[[Any], bool] = lambda _: True
     """Whether it makes sense for the object now."""
 
@@ -80,23 +88,68 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
                     found[name] = (partial(self._act, name), name, button.action)
         return found
 
-    def _act(self, name: str, _admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> None:
+    def _act(self, name: str, _admin: Any, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
+        """Do it to the chosen objects, once a reason is given: an earlier page asks for one."""
+        button, across = self.buttons[name], request.POST.get("select_across") == "1"
+        if not why(request):
+            return self.ask_many(request, name, queryset, across=across)
+        if across and (begun := self.begin(request, name, queryset)) is not None:
+            return begun
         some = list(islice(queryset.iterator(chunk_size=500), self.max_batch + 1))
-        taken, button = some[: self.max_batch], self.buttons[name]
-        done = tell_each(request, taken, lambda obj: self._do(request, name, obj), button.done)
+        taken = some[: self.max_batch]
+        done = tell_each(request, taken, lambda obj: self._do(request, name, obj), button.done, partial(
+            self.undoing, request, button))  # fmt: skip
         if done and not button.log:
-            log_act(request, self.model, f"{done} of {len(taken)} {self.opts.verbose_name_plural}", f"{button.action}.")
+            what = f"{done} of {len(taken)} {self.opts.verbose_name_plural}: " + ", ".join(map(str, taken))
+            log_act(request, self.model, what, because(f"{button.action}.", why(request)))
         if len(some) > self.max_batch:
             messages.warning(request, f"Only the first {self.max_batch} were taken; repeat it for the rest.")
+        return None
+
+    def begin(self, request: HttpRequest, name: str, queryset: QuerySet[Any]) -> HttpResponse | None:
+        """Do it in the background to everything that matches; ``None`` where it is done at once."""
+        return None
+
+    def told_of_many(self, name: str, queryset: QuerySet[Any]) -> str:
+        """How many it will be done to."""
+        return f"{queryset.count():,} {self.opts.verbose_name_plural}"
+
+    def ask_many(self, request: HttpRequest, name: str, queryset: QuerySet[Any], *, across: bool) -> HttpResponse:
+        """A page that says to how many it will be done, and asks why."""
+        button = self.buttons[name]
+        narrowed = words_of(self, request)
+        which = (f", of everything that matches {narrowed}" if narrowed else ", of all there are") if across else ""
+        chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
+        hidden = [("action", name), *((ACTION_CHECKBOX_NAME, pk) for pk in (chosen[:1] if across else chosen))]
+        context = {
+            **self.admin_site.each_context(request),
+            "title": button.action,
+            "button": button,
+            "told": f"{button.action}: {self.told_of_many(name, queryset)}{which}.",
+            "hidden": [*hidden, ("select_across", "1" if across else "0")],
+            "back": request.get_full_path(),
+        }
+        return TemplateResponse(request, "slackwater_adminkit/confirm.html", context)
+
+    def undoing(self, request: HttpRequest, button: Button, objects: Sequence[Any]) -> SafeString | str:
+        """A button for the message that takes back what was done to these objects."""
+        if not button.undo or not objects:
+            return ""
+        name = f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"
+        fields = [("action", button.undo), ("reason", "undone"), ("csrfmiddlewaretoken", get_token(request))]
+        fields += [(ACTION_CHECKBOX_NAME, str(obj.pk)) for obj in objects]
+        return format_html(
+            '<form method="post" action="{}" class="sw-undo">{}<button type="submit" class="sw-button">Undo</button></form>',
+            reverse(name), format_html_join("", '<input type="hidden" name="{}" value="{}">', fields),
+        )  # fmt: skip
 
     def _do(self, request: HttpRequest, name: str, obj: Any) -> str:
         """Call the button's method and log the change; returns what it did."""
         button = self.buttons[name]
         done: str = getattr(self, button.method or name)(request, obj)
         if button.log:
-            self.log_change(
-                request, obj, f"{button.log} {request.POST['reason'].strip()}" if button.confirm else button.log
-            )
+            told = f"{button.log} {strip_tags(done)}" if button.tells else button.log
+            self.log_change(request, obj, because(told, why(request)))
         return done
 
     def press(self, request: HttpRequest, object_id: str, name: str) -> HttpResponse:
@@ -109,12 +162,14 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         obj = self.get_object(request, object_id)
         if obj is None:
             raise Http404
-        if button.confirm and not request.POST.get("reason", "").strip():
+        if button.confirm and not why(request):
             return self.ask(request, button, obj)
         try:
-            messages.success(request, self._do(request, name, obj))
+            messages.success(
+                request, format_html("{} {}", self._do(request, name, obj), self.undoing(request, button, [obj]))
+            )
             if not button.log:
-                self.log_change(request, obj, f"{button.label.rstrip('…')}.")
+                self.log_change(request, obj, because(f"{button.label.rstrip('…')}.", why(request)))
         except SlackwaterError as error:
             tell(request, error)
         back = f"admin:{self.opts.app_label}_{self.opts.model_name}_change"
@@ -147,3 +202,23 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         obj = kwargs.get("obj")
         context["sw_buttons"] = self.shown_buttons(request, obj) if obj is not None and obj.pk else []
         return super().render_change_form(request, context, *args, **kwargs)
+
+
+def words_of(shown: Any, request: HttpRequest) -> str:
+    """What a list is narrowed by, in words: ``state ready, tenant acme``."""
+    return ", ".join(
+        _word(shown, name, str(value)) for name, value in request.GET.items() if value and name not in ("o", "p")
+    )
+
+
+def _word(shown: Any, name: str, value: str) -> str:
+    if name == "q":
+        return f"the search {value!r}"
+    field = shown.opts.fields_map.get(name.partition("__")[0]) or next(
+        (each for each in shown.opts.concrete_fields if each.name == name.partition("__")[0]), None
+    )
+    if field is None or not value.isdigit():
+        return f"{name.partition('__')[0]} {value}"
+    if field.is_relation:
+        value = str(field.related_model._base_manager.filter(pk=value).first() or value)
+    return f"{field.verbose_name} {dict(field.flatchoices).get(int(value), value) if field.choices else value}"

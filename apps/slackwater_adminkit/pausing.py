@@ -22,14 +22,16 @@ class PausableMixin(ButtonsMixin):
             title="Tasks are accepted, none is started",
             action="Pause: accept tasks, start none",
             done="paused",
-            log="Paused.",
+            log="Paused, from active.",
+            undo="resume",
             when=lambda obj: not obj.paused,
         ),
         "resume": Button(
             label="Resume",
             action="Resume",
             done="resumed",
-            log="Resumed.",
+            log="Resumed, from paused.",
+            undo="pause",
             when=lambda obj: obj.paused,
         ),
     }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.db.models import Model, QuerySet
 from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
 
 from scheduler_ext.core.errors import SlackwaterError
 
@@ -22,12 +23,23 @@ else:
 SHOWN_ERRORS = 5
 MESSAGE_VALUE = 200
 """Characters of a value in the log of changes."""
+MAX_REASON = 150
 REFUSAL = "sw_refusal"
 
 
 def actor(request: HttpRequest) -> str:
     """Who acts, as the history records it."""
     return f"user:{request.user.get_username()}"[:120]
+
+
+def why(request: HttpRequest) -> str:
+    """The reason that was given for an act."""
+    return " ".join(request.POST.get("reason", "").split())[:MAX_REASON]
+
+
+def because(what: str, reason: str) -> str:
+    """What was done, with its reason where one was given."""
+    return f"{what.removesuffix('.')}: {reason}" if reason else what
 
 
 def tell(request: HttpRequest, error: SlackwaterError) -> None:
@@ -44,33 +56,39 @@ def become(obj: Any, made: Any) -> None:
     obj._state.adding, obj._state.db = False, made._state.db
 
 
-def tell_each(request: HttpRequest, items: Iterable[Any], call: Callable[[Any], object], done: str) -> int:
+def tell_each(
+    request: HttpRequest, items: Iterable[Any], call: Callable[[Any], object], done: str,
+    undoing: Callable[[Sequence[Any]], str] = lambda _: "",
+) -> int:  # fmt: skip
     """Call a service for each item; one message counts what was done, one tells what was refused and why.
 
-    ``done`` is the word after the count, for example "cancelled". Returns how many were done.
+    ``done`` is the word after the count, for example "cancelled"; ``undoing`` makes the button that takes it back.
+    Returns how many were done.
     """
-    good, refused = 0, []
+    good: list[Any] = []
+    refused = []
     for item in items:
         try:
             call(item)
-            good += 1
+            good.append(item)
         except SlackwaterError as error:
             refused.append(f"{item}: {error}")
     if good:
-        messages.success(request, f"{good} {done}.")
+        messages.success(request, format_html("{} {}. {}", len(good), done, undoing(good)))
     if refused:
         more = f" … and {len(refused) - SHOWN_ERRORS} more" if len(refused) > SHOWN_ERRORS else ""
         messages.error(request, f"{len(refused)} refused: " + "; ".join(refused[:SHOWN_ERRORS]) + more)
-    return good
+    return len(good)
 
 
-def log_act(request: HttpRequest, model: type[Model], what: str, text: str) -> None:
-    """One entry in the log of changes for an act on many objects."""
+def log_act(request: HttpRequest, model: type[Model], what: str, text: str, pk: Any = None) -> None:
+    """One entry in the log of changes for an act on many objects; ``pk`` is of the row that tells of it."""
     from django.contrib.admin.models import CHANGE, LogEntry
     from django.contrib.contenttypes.models import ContentType
 
     LogEntry.objects.create(
         user_id=request.user.pk or 0, content_type=ContentType.objects.get_for_model(model), object_repr=what[:200],
+        object_id=pk,
         action_flag=CHANGE, change_message=text,
     )  # fmt: skip
 

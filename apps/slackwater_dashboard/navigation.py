@@ -45,6 +45,7 @@ GROUPS: tuple[tuple[str, tuple[tuple[str, str, str], ...]], ...] = (
     (
         "Records",
         (
+            ("Bulk operations", "playlist_add_check", "slackwater_tasks.bulkoperation"),
             ("Attempts", "history", "slackwater_tasks.attempt"),
             ("Events", "timeline", "slackwater_tasks.taskevent"),
             ("Firings", "alarm_on", "slackwater_schedules.schedulefire"),

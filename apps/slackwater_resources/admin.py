@@ -104,14 +104,16 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
             title="Finish what runs, take nothing new",
             action="Drain: finish what runs, take nothing new",
             done="draining",
-            log="Draining.",
+            log="Draining, from active.",
+            undo="activate",
             when=lambda n: n.state == Node.State.ACTIVE,
         ),
         "activate": Button(
             label="Activate",
             action="Activate",
             done="activated",
-            log="Activated.",
+            log="Activated, from draining.",
+            undo="drain",
             when=lambda n: n.state == Node.State.DRAINING,
         ),
     }

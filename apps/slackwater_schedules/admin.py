@@ -121,8 +121,22 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
     autocomplete_fields = ("tenant",)
     readonly_fields = ("shown_state", "upcoming", "recent", "created_by", "updated_by", "version")
     buttons: ClassVar = {
-        "pause": Button(label="Pause", action="Pause", done="paused", log="Paused.", when=lambda s: not s.paused),
-        "resume": Button(label="Resume", action="Resume", done="resumed", log="Resumed.", when=lambda s: s.paused),
+        "pause": Button(
+            label="Pause",
+            action="Pause",
+            done="paused",
+            log="Paused, from active.",
+            undo="resume",
+            when=lambda s: not s.paused,
+        ),
+        "resume": Button(
+            label="Resume",
+            action="Resume",
+            done="resumed",
+            log="Resumed, from paused.",
+            undo="pause",
+            when=lambda s: s.paused,
+        ),
     }
     FORM: ClassVar[Any] = (
         (None, {"fields": (("tenant", "name"), ("kind", "time_zone"), "rule", "task", "workflow")}),

@@ -49,10 +49,12 @@ def press(page: Client, model: str, pk: Any, button: str) -> Any:
     return page.post(f"{reverse(f'admin:{model}_change', args=[pk]).removesuffix('change/')}do/{button}/")
 
 
-def act(page: Client, model: str, action: str, *pks: Any) -> Any:
-    """Run an action of a list."""
-    data = {"action": action, "_selected_action": [str(pk) for pk in pks]}
-    return page.post(reverse(f"admin:{model}_changelist"), data)
+def act(page: Client, model: str, action: str, *pks: Any, **fields: str) -> Any:
+    """Run an action of a list, with a reason; with ``query`` on all that matches it."""
+    query = fields.pop("query", None)
+    data = {"action": action, "_selected_action": [str(pk) for pk in pks], "reason": "because", **fields}
+    data |= {} if query is None else {"select_across": "1"}
+    return page.post(reverse(f"admin:{model}_changelist") + (f"?{query}" if query else ""), data)
 
 
 def add_form(tenant: Tenant, **fields: Any) -> dict[str, Any]:

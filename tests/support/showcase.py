@@ -16,7 +16,16 @@ from slackwater_monitoring.models import Alert, Delivery, ReceiptPage, Subscript
 from slackwater_resources.models import Component, Handler
 from slackwater_schedules import services as schedules
 from slackwater_schedules.models import ScheduleFire
-from slackwater_tasks.models import Artifact, PolicyChoice, RankSweep, RateLimit, RunTime, Task, WorkflowTemplate
+from slackwater_tasks.models import (
+    Artifact,
+    BulkOperation,
+    PolicyChoice,
+    RankSweep,
+    RateLimit,
+    RunTime,
+    Task,
+    WorkflowTemplate,
+)
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Pool, Tenant
 from slackwater_tenants.services import create_api_key, create_tenant
@@ -97,6 +106,10 @@ def _around(tenant: Tenant) -> None:
     )  # fmt: skip
     PolicyChoice.objects.create(kind="order", policy="fifo", tenant=tenant)
     RankSweep.objects.create(cell="default")
+    BulkOperation.objects.create(
+        kind="cancel", what="state ready, tenant globex", reason="the release was withdrawn", actor="user:root", total=120,
+        done=75, passed=1,
+    )  # fmt: skip
     RateLimit.objects.create(tenant=tenant, handler=Handler.objects.get(name=HANDLER), starts=100, per_s=60)
     root = User.objects.filter(is_superuser=True).first()
     Group.objects.create(name="operators")

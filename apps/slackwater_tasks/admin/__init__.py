@@ -1,5 +1,5 @@
 """The ledger in the admin: tasks, workflows, dead letters, and read-only views of what the services write."""
 
-from slackwater_tasks.admin import dispatch, lists, policies, rates, task, work, workflow
+from slackwater_tasks.admin import bulk, dispatch, lists, policies, rates, task, work, workflow
 
-__all__ = ["dispatch", "lists", "policies", "rates", "task", "work", "workflow"]
+__all__ = ["bulk", "dispatch", "lists", "policies", "rates", "task", "work", "workflow"]

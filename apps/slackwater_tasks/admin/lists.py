@@ -15,14 +15,15 @@ from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdo
 
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_adminkit.big import BigTableAdmin
-from slackwater_adminkit.buttons import Button, ButtonsMixin
+from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, badge, column, seconds, short
-from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, actor
+from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, actor, because, why
+from slackwater_tasks.admin.bulk import BulkMixin
 from slackwater_tasks.admin.filters import id_range
 from slackwater_tasks.admin.graphs import task_url
 from slackwater_tasks.admin.task_page import state_badge
 from slackwater_tasks.control.rerun import retry
-from slackwater_tasks.models import Attempt, DeadLetter, TaskEvent
+from slackwater_tasks.models import Attempt, DeadLetter, Task, TaskEvent
 from slackwater_tasks.read.tasks import word
 
 
@@ -59,7 +60,7 @@ class LedgerAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
+class DeadLetterAdmin(BulkMixin, LedgerAdmin):
     """Tasks whose attempts are used up. Retrying runs them again."""
 
     list_display = ("task_link", "handler", "tenant", "outcome", "reason", "retries", "when", "next_retry_at")
@@ -67,14 +68,21 @@ class DeadLetterAdmin(ButtonsMixin, LedgerAdmin):
     list_display_links = ("reason",)
     readonly_fields = ("task_link", "handler", "when")
     fields = ("task_link", "handler", "tenant", "outcome", "reason", "when", "retries", "next_retry_at")
+    in_background: ClassVar = {"retry": "retry"}
     buttons: ClassVar = {"retry": Button(label="Retry", method="retry_one", action="Retry: run again", done="retried")}
     beside = ("tenant__slug",)
 
     handler = column("handler", lambda letter: letter.task.handler or "script")
     when = column("since", lambda row: ago(row.at))
 
+    def tasks(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """What the dead letters are of."""
+        letters = queryset.order_by().values("task_id")
+        return Task.objects.unscoped().filter(pk__in=letters)  # the operators' view of all tenants
+
     def retry_one(self, request: HttpRequest, obj: DeadLetter) -> str:
-        retry(obj.tenant_id, obj.task_id, actor=actor(request))
+        reason = because("run again on request", why(request))
+        retry(obj.tenant_id, obj.task_id, actor=actor(request), reason=reason)
         return "The task runs again."
 
     def press(self, request: HttpRequest, object_id: str, name: str) -> Any:

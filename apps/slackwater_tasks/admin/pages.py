@@ -76,7 +76,7 @@ class PagesMixin(ButtonsMixin, Base):  # type: ignore[type-arg]
             **self.shown(request, found),
             "opts": self.opts,
             "original": found,
-            "title": found.name or str(found.pk),
+            "title": str(found),
             "inline_admin_formsets": [],
             "sw_buttons": self.shown_buttons(request, found),
             **(extra_context or {}),

@@ -16,8 +16,9 @@ from scheduler_ext.core.states import FINAL, UNCLAIMED, Category, TaskState
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, column, seconds, short
-from slackwater_adminkit.services import AllTenantsMixin, UndeletedMixin, actor
+from slackwater_adminkit.services import AllTenantsMixin, UndeletedMixin, actor, because, why
 from slackwater_tasks.admin import task_form as forms
+from slackwater_tasks.admin.bulk import BulkMixin
 from slackwater_tasks.admin.filters import AgeFilter, StateFilter, search_tasks
 from slackwater_tasks.admin.pages import PagesMixin
 from slackwater_tasks.admin.task_page import context_of, state_badge, state_of
@@ -40,7 +41,7 @@ def _attempts(task: Task) -> int:
 
 
 @admin.register(Task)
-class TaskAdmin(AllTenantsMixin, PagesMixin, UndeletedMixin, BigTableAdmin):
+class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTableAdmin):
     """Tasks are submitted, edited, cancelled and run again through the services; no row is written or deleted here."""
 
     list_display = (
@@ -63,6 +64,7 @@ class TaskAdmin(AllTenantsMixin, PagesMixin, UndeletedMixin, BigTableAdmin):
     list_fullwidth = True
     add_form_class = forms.TaskForm
     add_fieldsets = forms.fieldsets(editing=False)
+    in_background: ClassVar = {"cancel": "cancel", "retry": "retry"}
     buttons: ClassVar = {
         "cancel": Button(
             label="Cancel",
@@ -106,15 +108,18 @@ class TaskAdmin(AllTenantsMixin, PagesMixin, UndeletedMixin, BigTableAdmin):
 
     # -- actions -----------------------------------------------------------------------------------------------
     def cancel_one(self, request: HttpRequest, obj: Task) -> str:
-        state = cancel(obj.tenant_id, obj.pk, actor=actor(request))
+        state = cancel(
+            obj.tenant_id, obj.pk, actor=actor(request), reason=because("cancelled on request", why(request))
+        )
         return "It was asked to end." if state is TaskState.RUNNING else "It is cancelled."
 
     def cancel_all_of(self, request: HttpRequest, obj: Task) -> str:
-        cancel(obj.tenant_id, obj.pk, actor=actor(request), dependents=True)
+        reason = because("cancelled on request", why(request))
+        cancel(obj.tenant_id, obj.pk, actor=actor(request), dependents=True, reason=reason)
         return "It and the tasks that need it are cancelled; those that run were asked to end."
 
     def retry_one(self, request: HttpRequest, obj: Task) -> str:
-        retry(obj.tenant_id, obj.pk, actor=actor(request))
+        retry(obj.tenant_id, obj.pk, actor=actor(request), reason=because("run again on request", why(request)))
         return "It runs again."
 
     # -- pages -------------------------------------------------------------------------------------------------

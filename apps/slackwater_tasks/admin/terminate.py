@@ -7,9 +7,8 @@ from typing import Any
 from django.http import HttpRequest
 
 from slackwater_adminkit.buttons import Button, ButtonsMixin
-from slackwater_adminkit.services import actor
+from slackwater_adminkit.services import actor, why
 from slackwater_tasks.control.terminate import Subject, foretell, terminate
-from slackwater_tasks.field_kinds import Text
 
 TERMINATE = Button(
     label="Terminate…",
@@ -18,6 +17,7 @@ TERMINATE = Button(
     danger=True,
     title="Cancel what waits, end what runs, delete dead letters",
     log="Terminated:",
+    tells=True,
 )
 
 
@@ -38,8 +38,7 @@ class TerminateMixin(ButtonsMixin):
 
     def terminate_work(self, request: HttpRequest, obj: Any) -> str:
         """End it without waiting for what runs."""
-        reason = Text(150).check(request.POST["reason"].strip(), "reason")
-        done = terminate([self.subject(obj)], actor=actor(request), reason=reason, wait_s=0)
+        done = terminate([self.subject(obj)], actor=actor(request), reason=why(request), wait_s=0)
         more = f" {done.left} have not ended yet; do it again for what they submit." if done.left else ""
         return (
             f"{done.cancelled} tasks were cancelled, {done.asked} that run were asked to end, {done.dead_letters} dead "

@@ -11,14 +11,20 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
+from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.states import Outcome
+from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, column, seconds, table
+from slackwater_adminkit.services import actor, why
 from slackwater_resources.admin import NodeAdmin
 from slackwater_resources.models import Node
+from slackwater_tasks.admin.bulk import link
 from slackwater_tasks.admin.graphs import task_url
 from slackwater_tasks.admin.terminate import TERMINATE, TerminateMixin
-from slackwater_tasks.control.terminate import Subject
+from slackwater_tasks.control.bulk_operations import begin
+from slackwater_tasks.control.terminate import Subject, foretell
 from slackwater_tasks.ledger.connection import fetch_dicts
+from slackwater_tasks.models import Task
 from slackwater_tasks.read import overview, platform
 from slackwater_tasks.read.tasks import word
 from slackwater_tenants.admin import TenantAdmin
@@ -41,6 +47,17 @@ LINKS = (
     ("Rate limits", "slackwater_tasks.ratelimit"), ("Webhooks", "slackwater_monitoring.subscription"),
     ("Scripts", "slackwater_tasks.script"), ("Receipts", "slackwater_monitoring.receiptpage"),
 )  # fmt: skip
+
+
+STOP = Button(
+    label="Stop…",
+    confirm="foretell_stop",
+    danger=True,
+    title="Pause it, cancel what waits, end what runs",
+    log="Stopped:",
+    tells=True,
+    undo="resume",
+)
 
 
 def _task(row: dict[str, Any]) -> SafeString:
@@ -96,7 +113,25 @@ class NodeWorkAdmin(NodeAdmin):
 class TenantWorkAdmin(TerminateMixin, TenantAdmin):
     """Tenants, with what they hold and may, and what is done to their work."""
 
-    buttons: ClassVar = {**TenantAdmin.buttons, "terminate": TERMINATE}
+    buttons: ClassVar = {**TenantAdmin.buttons, "stop": STOP, "terminate": TERMINATE}
+
+    def stop(self, request: HttpRequest, obj: Tenant) -> SafeString | str:
+        """Start nothing of it any more, cancel what waits, and ask what runs to end."""
+        self.set_paused(obj, paused=True)
+        rows = Task.objects.unscoped().for_tenant(obj.pk)  # the operators' view of one tenant
+        try:
+            made = begin("cancel", rows, what=f"all work of {obj}", reason=why(request), actor=actor(request))
+        except Conflict:
+            return f"{obj} is paused; it has no work."
+        return format_html("{} is paused, and its {} tasks are cancelled: {}.", obj, f"{made.total:,}", link(made))
+
+    def foretell_stop(self, request: HttpRequest, obj: Tenant) -> str:
+        """How much would end."""
+        found = foretell([self.subject(obj)])
+        return (
+            f"This pauses {obj}, so that nothing starts until somebody resumes it, cancels {found.cancelled:,} tasks that "
+            f"wait, and asks {found.asked:,} that run to end. Dead letters and schedules stay."
+        )
 
     def subject(self, obj: Tenant) -> Subject:
         return Subject.of_tenant(obj)

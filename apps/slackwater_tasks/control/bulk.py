@@ -54,6 +54,11 @@ class Done:
         return {name: value for name, value in asdict(self).items() if name not in without}
 
 
+def because(what: str, reason: str) -> str:
+    """What was done, and why where that is given."""
+    return f"{what}: {reason}" if reason else what
+
+
 def check_limit(limit: Any) -> int:
     """``limit`` as a number; ``InvalidInput`` outside 1 to 10,000."""
     limit = whole(limit)
@@ -80,7 +85,7 @@ def _matching(rows: QuerySet[Any], after: UUID | None, limit: int, dry_run: bool
 
 def cancel_matching(
     tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = DEFAULT_LIMIT, dry_run: bool = False,
-    after: UUID | None = None,
+    after: UUID | None = None, reason: str = "",
 ) -> Done:  # fmt: skip
     """Cancel the first ``limit`` unfinished tasks of ``rows`` behind ``after``; running ones are asked to end."""
     again = Q(live__state=TaskState.RUNNING, live__cancel_requested=True)
@@ -88,7 +93,9 @@ def cancel_matching(
     def work(ids: list[UUID]) -> dict[str, Any]:
         with transaction.atomic(), connection.cursor() as cur:
             targets = [str(task_id) for task_id in ids]
-            changes, running = cancel_some(cur, tenant.cell, targets, actor=actor, reason=REASON_CANCEL)
+            changes, running = cancel_some(
+                cur, tenant.cell, targets, actor=actor, reason=because(REASON_CANCEL, reason)
+            )
         # Dependants that end with them are changes too, but none of what was asked for.
         wanted = set(ids)
         waiting = [task_id for change in changes if (task_id := UUID(change[0])) in wanted]
@@ -99,7 +106,7 @@ def cancel_matching(
 
 def retry_matching(
     tenant: Tenant, rows: QuerySet[Any], *, actor: str = "", limit: int = DEFAULT_LIMIT, dry_run: bool = False,
-    after: UUID | None = None,
+    after: UUID | None = None, reason: str = "",
 ) -> Done:  # fmt: skip
     """Run the first ``limit`` failed, cancelled or expired tasks of ``rows`` again, with fresh attempts.
 
@@ -112,7 +119,8 @@ def retry_matching(
     limit = min(check_limit(limit), max(1, tenant.plan.burst))  # more at once could never be accepted
 
     def work(ids: list[UUID]) -> dict[str, Any]:
-        done, skipped = repeat_on_deadlock(partial(run_again, tenant, ids, actor=actor, reason=REASON_RETRY))
+        why = because(REASON_RETRY, reason)
+        done, skipped = repeat_on_deadlock(partial(run_again, tenant, ids, actor=actor, reason=why))
         told = [{"task_id": task_id, "code": error.code, "detail": error.message} for task_id, error in skipped]
         # Who asks the same again meets what was skipped again: for him nothing is left to do once nothing is done.
         return {"task_ids": done, "skipped": told, **({} if done else {"more": False})}

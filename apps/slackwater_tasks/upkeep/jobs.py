@@ -63,6 +63,7 @@ class LedgerUpkeep:
             Job(name="late tasks", every_s=1.0, run=self.expire_late),
             Job(name="forecasts", every_s=2.0, run=self.check_forecasts, full=BATCH),
             Job(name="maps", every_s=0.25, run=self.advance_maps, full=MAPS),
+            Job(name="bulk operations", every_s=0.5, run=self.advance_bulk, full=1),
             Job(name="unreleased dependants", every_s=2.0, run=self.release),
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark),
             Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys, full=BATCH),
@@ -154,11 +155,15 @@ class LedgerUpkeep:
             return 0
         from slackwater_tasks.control import maps  # with all of submission, which few need here
 
-        connection.close_if_unusable_or_obsolete()
-        try:
-            return maps.advance(due)
-        except (OperationalError, InterfaceError) as error:  # as the other jobs tell of it
-            raise psycopg.OperationalError(str(error)) from error
+        return _over_django(partial(maps.advance, due))
+
+    def advance_bulk(self) -> int:
+        """Do the next part of what an operator does to many tasks."""
+        if self.db.conn.execute(sql.due.BULK).fetchone() is None:
+            return 0
+        from slackwater_tasks.control import bulk_operations  # as above
+
+        return _over_django(bulk_operations.advance)
 
     def unpark(self) -> int:
         keys = [row[0] for row in self.db.conn.execute(sql.parking.PARKED_KEYS, (BATCH,)).fetchall()]
@@ -170,3 +175,12 @@ class LedgerUpkeep:
 
     def forget_keys(self) -> int:
         return int(self.db.conn.execute(OLD_KEYS, (self.conf.idempotency_keys_s, BATCH)).rowcount)
+
+
+def _over_django(work: Callable[[], int]) -> int:
+    """Do what goes over Django's connection; its faults are raised as the other jobs tell of theirs."""
+    connection.close_if_unusable_or_obsolete()
+    try:
+        return work()
+    except (OperationalError, InterfaceError) as error:
+        raise psycopg.OperationalError(str(error)) from error

@@ -80,7 +80,7 @@ class TestPages:
         assert refused == {
             "deadletter", "attempt", "taskevent", "line", "leader", "script", "node", "handler",
             "schedulefire", "subscription", "delivery", "artifact", "ranksweep", "alert", "component",
-            "login", "logentry", "receiptpage", "workflowtemplate",
+            "login", "logentry", "receiptpage", "workflowtemplate", "bulkoperation",
         }  # fmt: skip
 
     def test_an_unknown_task_is_not_found(self, page: Client) -> None:

@@ -54,6 +54,7 @@ PLANS: dict[str, dict[str, str]] = {
         "EXPIRED": "livetask.expires",
         "TELL_LATE": "livetask.pkey",
         "MAPS": "livetask.pkey",
+        "BULK": "",
     },
     "finish": {
         "LISTENED": "",

@@ -9,9 +9,11 @@
 
   function replace(old, part) {
     const places = [...old.querySelectorAll(".sw-scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
-    const focused = [...old.querySelectorAll("a, button")].indexOf(document.activeElement);
+    const focused = [...old.querySelectorAll("a, button, input")].indexOf(document.activeElement);
+    const typed = old.querySelector("[name=reason]")?.value;
     old.replaceWith(part);
-    if (focused >= 0) part.querySelectorAll("a, button")[focused]?.focus({ preventScroll: true });
+    if (typed && part.querySelector("[name=reason]")) part.querySelector("[name=reason]").value = typed;
+    if (focused >= 0) part.querySelectorAll("a, button, input")[focused]?.focus({ preventScroll: true });
     [...part.querySelectorAll(".sw-scroll")].forEach((box, n) => box.scrollTo(...(places[n] || [0, 0])));
   }
 

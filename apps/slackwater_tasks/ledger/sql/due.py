@@ -81,3 +81,4 @@ LEFT JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[m.task_id])
 WHERE m.open AND (m.retry_at IS NULL OR m.retry_at <= statement_timestamp())
     AND (l.task_id IS NULL OR (l.pending = 1 AND l.state = :state.BLOCKED)) ORDER BY m.task_id LIMIT %s
 """)
+BULK = "SELECT 1 FROM slackwater_tasks_bulkoperation WHERE status = 'open' LIMIT 1"
