@@ -74,7 +74,9 @@ def stop(operation: BulkOperation, *, actor: str) -> None:
 
 def _end(pk: UUID, status: str, note: str = "") -> int:
     told = {"note": note} if note else {}
-    return BulkOperation.objects.filter(pk=pk, status=Status.OPEN).update(status=status, ended_at=timezone.now(), **told)
+    return BulkOperation.objects.filter(pk=pk, status=Status.OPEN).update(
+        status=status, ended_at=timezone.now(), **told
+    )
 
 
 def tasks_of(operation: BulkOperation, **which: Any) -> QuerySet[Any]:

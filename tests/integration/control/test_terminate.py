@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -148,6 +149,7 @@ def test_the_admin_tells_how_much_asks_why_and_writes_the_audit(page: Client) ->
         assert f"This cancels {cancelled} tasks" in asked.content.decode()
         assert unfinished(acme) == before, "a reason comes first"
         assert page.post(button, {"reason": "withdrawn"}).status_code == 302
-        assert LogEntry.objects.filter(object_id=str(pk)).get().get_change_message() == "Terminated: withdrawn"
+        logged = LogEntry.objects.filter(object_id=str(pk)).get().get_change_message()
+        assert re.fullmatch(rf"Terminated: {cancelled} tasks were cancelled, .*: withdrawn", logged)
     assert unfinished(acme) == 0
     assert TaskEvent._plain.filter(actor="user:root", reason__endswith="terminated: withdrawn").count() == 4
