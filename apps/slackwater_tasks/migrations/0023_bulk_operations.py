@@ -10,7 +10,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('slackwater_tasks', '0021_shadow'),
+        ('slackwater_tasks', '0022_share_weight'),
         ('slackwater_tenants', '0010_label_form'),
     ]
 

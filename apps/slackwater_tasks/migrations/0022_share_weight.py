@@ -18,7 +18,7 @@ KEYS = ["tenant", "category", "tier", "require_labels", "prefer_labels"]
 
 
 class Migration(migrations.Migration):
-    dependencies = [("slackwater_tasks", "0020_maps")]
+    dependencies = [("slackwater_tasks", "0021_shadow")]
     operations = [
         migrations.AddField(
             "workflow",
