@@ -1,7 +1,6 @@
 """``/metrics`` for Prometheus: numbers of the ledger, by a few queries whose cost does not grow with the backlog.
 
-No task or key is a label: the number of series stays small. A tenant is one only where a promise to it is measured,
-of a bounded number of tenants.
+No task or key is a label: the number of series stays small. Of tenants, handlers and nodes a bounded number are labels.
 """
 
 from __future__ import annotations
@@ -14,8 +13,9 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from django.utils.crypto import constant_time_compare
 from django.views.decorators.http import require_safe
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from scheduler_ext.core.resources import DIMENSIONS
@@ -23,6 +23,7 @@ from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.dispatch.refusals import Kind, refusals
 from slackwater_conf import conf
+from slackwater_monitoring.rollups import exposition
 from slackwater_monitoring.scaling import calls
 from slackwater_tasks.explain.hits import records
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
@@ -111,7 +112,9 @@ class Ledger(Collector):
         yield from self._nodes()
         yield from self._demand()
         yield from self._shares()
-        yield from self._rounds()
+        told = rounds()
+        yield from self._rounds(told)
+        yield from exposition.families(told)
         yield from self._forecasts()
         yield from self._leaders()
         yield from self._traces()
@@ -187,9 +190,8 @@ class Ledger(Collector):
         text = "Part of the cell that a tenant with work is entitled to by weight."
         yield _gauge("share_entitled", "cell tenant", text, [(c, row["tenant"], row["entitled"]) for c, row in rows])
 
-    def _rounds(self) -> Iterable[Metric]:
+    def _rounds(self, found: Sequence[Any]) -> Iterable[Metric]:
         """Of the busiest round of the last second in which anything changed."""
-        found = rounds()
         plans = [(each["cell"], plan) for each in found for plan in each["plans"]]
         nodes = [(each["cell"], node) for each in found for node in each["nodes"]]
         text = "Rounds that the present leader has decided."
@@ -242,11 +244,16 @@ class Ledger(Collector):
 
 registry = CollectorRegistry()
 registry.register(Ledger())
+for _own in exposition.PROCESS:
+    registry.register(_own)
 
 
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """The metrics in Prometheus' text format, for clients with the token; if none is set, for this machine."""
+    """The metrics for clients with the token; if none is set, for this machine.
+
+    In the OpenMetrics format, with exemplars, for those that ask for it, as Prometheus does; else in Prometheus' own.
+    """
     token: str = conf().metrics_token
     given = request.META.get("HTTP_AUTHORIZATION", "").removeprefix("Bearer ")
     if token and not constant_time_compare(given.encode(), token.encode()):
@@ -254,7 +261,8 @@ def metrics(request: HttpRequest) -> HttpResponse:
     if not token and not _from_here(request):
         text = "set SLACKWATER_METRICS_TOKEN and send it: without one only this machine is answered\n"
         return HttpResponse(text, status=403, content_type="text/plain")
-    return HttpResponse(generate_latest(registry), content_type=CONTENT_TYPE_LATEST)
+    encode, content_type = choose_encoder(request.META.get("HTTP_ACCEPT", ""))
+    return HttpResponse(encode(registry), content_type=content_type)
 
 
 def _from_here(request: HttpRequest) -> bool:

@@ -315,6 +315,7 @@ class TenantCounter(models.Model):
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, primary_key=True, related_name="counter")
     unfinished = models.BigIntegerField(default=0)
     urgent_unfinished = models.BigIntegerField(default=0)
+    submitted = models.BigIntegerField(default=0, db_default=0, help_text="All that were ever accepted, or run again.")
     theoretical_arrival = models.DateTimeField(
         default=None, null=True, help_text="When the rate's bucket is full again (generic cell rate algorithm)."
     )

@@ -47,10 +47,11 @@ class Dispatcher:
 
     def __init__(self, store: RoundStore, queues: QueueManager, conf: SchedulerConf, holder: str,
                  share: SharePolicy | None = None, *,
-                 watch: Callable[[Snapshot, Plan, Sequence[Decision]], None] | None = None) -> None:  # fmt: skip
+                 watch: Callable[[Snapshot, Plan, Sequence[Decision], float], None] | None = None) -> None:  # fmt: skip
         """``holder`` names this process uniquely in the leader row.
 
-        ``share`` holds instead of the one the store says is chosen; ``watch`` is shown each round and the claims it won.
+        ``share`` holds instead of the one the store says is chosen; ``watch`` is shown each
+        round, the claims it won and the seconds it took.
         """
         self.store = store
         self.queues = queues
@@ -120,7 +121,7 @@ class Dispatcher:
         # 7. Fit the next snapshot's size, and show this round.
         wider = self.store.look(decided=len(plan.decisions), more=plan.more)
         if self.watch is not None:
-            self.watch(snapshot, plan, won)
+            self.watch(snapshot, plan, won, time.monotonic() - began)
         self.last = RoundResult(
             nominated=len(plan.decisions) + len(plan.left), decided=len(plan.decisions), claimed=len(won), woken=woken,
             promoted=promoted, returned=returned, left=plan.left, utilization_permille=plan.utilization_permille,

@@ -5,6 +5,7 @@ To count on costs a round next to nothing: it is kept as it is, and looked throu
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -35,6 +36,8 @@ WHY: Final = {
     "no_work": "nothing waited that it could run",
 }
 """Why not more was claimed, in words."""
+TOOK_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
+"""Upper bounds in seconds of the buckets that rounds are counted in by how long they took; one more holds the longer."""
 Waiting = set[tuple[WorkKind, int | None, Vector, str]]
 """What was left waiting: kind, handler, what it takes, and why."""
 
@@ -45,13 +48,16 @@ class Tally:
     def __init__(self, conf: SchedulerConf) -> None:
         self._limit = conf.round_limit
         self._rounds = self._claimed = 0
+        self._took, self._took_s = [0] * (len(TOOK_BOUNDS) + 1), 0.0
         self._size = (-1, -1)
         self._busiest: tuple[Snapshot, Plan, Sequence[Decision]] | None = None
 
-    def count(self, snapshot: Snapshot, plan: Plan, won: Sequence[Decision]) -> None:
-        """Count one more round."""
+    def count(self, snapshot: Snapshot, plan: Plan, won: Sequence[Decision], seconds: float = 0.0) -> None:
+        """Count one more round, which took so many seconds."""
         self._rounds += 1
         self._claimed += len(won)
+        self._took[bisect_left(TOOK_BOUNDS, seconds)] += 1
+        self._took_s += seconds
         if (size := (len(won), len(plan.left))) > self._size:
             self._size, self._busiest = size, (snapshot, plan, won)
 
@@ -76,7 +82,7 @@ class Tally:
         shown = sorted(nodes, key=lambda node: -node.claimed)[:MAX_NODES]
         return {
             "rounds": self._rounds, "claims": self._claimed, "limit": self._limit, "claimed": len(won),
-            "could": sum(node.could for node in nodes) / MILLI,
+            "took": self._took, "took_s": round(self._took_s, 6), "could": sum(node.could for node in nodes) / MILLI,
             "plans": [
                 {"plan": name, "claimed": row.pop("claimed", 0), "left": dict(row)} for name, row in sorted(by_plan.items())
             ],

@@ -102,18 +102,25 @@ def test_every_secret_is_asked_for_and_stands_in_the_example() -> None:
 
 
 @pytest.mark.django_db
-def test_the_dashboard_asks_for_metrics_that_there_are() -> None:
+def test_the_dashboard_and_the_rules_ask_for_metrics_that_there_are() -> None:
     from slackwater_monitoring.metrics import registry
 
-    there = set(re.findall(r"^# HELP (\w+)", generate_latest(registry).decode(), re.MULTILINE))
+    kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)", generate_latest(registry).decode(), re.MULTILINE))
+    there = {f"{name}_bucket" if kind == "histogram" else name for name, kind in kinds.items()}
     board = json.loads((DOCKER / "grafana" / "dashboards" / "slackwater.json").read_text())
-    asked = set()
-    for panel in board["panels"]:
-        assert panel["datasource"]["uid"] == _datasource()["uid"]
-        for target in panel["targets"]:
-            asked |= set(re.findall(r"slackwater_\w+", target["expr"].replace('job="slackwater"', "")))
-    assert asked
-    assert asked <= there
+    assert {panel["datasource"]["uid"] for panel in board["panels"]} == {_datasource()["uid"]}
+    (group,) = yaml.safe_load((DOCKER / "prometheus-rules.yaml").read_text())["groups"]
+    shown = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
+    for expression in [*shown, *(rule["expr"] for rule in group["rules"])]:
+        assert set(re.findall(r"slackwater_\w+", expression)) <= there, expression
+        assert set(re.findall(r"rate\((slackwater_\w+)", expression)) <= {
+            name for name in there if name.endswith(("_total", "_bucket"))
+        }, expression
+    assert all(word in " ".join(shown) for word in ("rate(", "histogram_quantile("))
+    ids = [panel["id"] for panel in board["panels"]]
+    assert len(ids) == len(set(ids))
+    mounted = {each.split(":")[1] for each in SERVICES["prometheus"]["volumes"]}
+    assert set(yaml.safe_load((DOCKER / "prometheus.yaml").read_text())["rule_files"]) <= mounted
 
 
 def _datasource() -> dict[str, Any]:

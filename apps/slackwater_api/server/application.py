@@ -40,6 +40,7 @@ from slackwater_api.server.submission import TaskRequest
 from slackwater_api.server.thread_pool import ThreadPool
 from slackwater_api.v1.waits import asked_wait, may_read
 from slackwater_conf import conf
+from slackwater_monitoring.rollups.exposition import note_submission
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -49,6 +50,7 @@ Headers = dict[bytes, bytes]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 
 PREFIX = "/api/v1/"
+SUBMITTING = frozenset({submission.PATH, f"{PREFIX}workflows"})
 FOLLOWED = ("/logs/events", "/chunks/events")
 SITE_BODY = 4_194_304
 """The largest body of a request that is not for the API; Django itself takes no form of more than 2.5 MB."""
@@ -175,7 +177,10 @@ class AsgiApplication:
         finally:
             body.close()
             incoming.release()
-        response["Server-Timing"] = f"app;dur={(time.perf_counter() - began) * 1000:.2f}"
+        took = time.perf_counter() - began
+        if scope["method"] == "POST" and scope["path"] in SUBMITTING:
+            note_submission(response.status_code, took)
+        response["Server-Timing"] = f"app;dur={took * 1000:.2f}"
         if isinstance(response, StreamingHttpResponse):
             await self._send_pieces(response, send)
         else:

@@ -38,6 +38,8 @@ class Place(IntEnum):
     """The sum of what waited each time."""
     USED_MILLI = 7
     SLOTS_MILLI = 8
+    RETRIED = 9
+    """Attempts that were not the first of their task."""
 
 
 EVER: Final = 0

@@ -53,9 +53,9 @@ class RoundWatcher:
         self._flushed = time.monotonic()
         self._tally, self._written, self._told = Tally(conf), float("-inf"), ""
 
-    def __call__(self, snapshot: Snapshot, plan: Plan, won: Sequence[Decision]) -> None:
+    def __call__(self, snapshot: Snapshot, plan: Plan, won: Sequence[Decision], seconds: float) -> None:
         """Count the round, record it, and let the shadow decide it."""
-        self._count(snapshot, plan, won)
+        self._count(snapshot, plan, won, seconds)
         chosen = self.store.chosen()
         if self.recorder is not None and (plan.decisions or plan.left):
             self.recorder.write(replay.record(snapshot, self.conf, chosen.share.name, chosen.share.parameters, plan))
@@ -72,14 +72,14 @@ class RoundWatcher:
         if time.monotonic() - self._flushed >= FLUSH_S:
             self._flush(self.store.db)
 
-    def _count(self, snapshot: Snapshot, plan: Plan, won: Sequence[Decision]) -> None:
+    def _count(self, snapshot: Snapshot, plan: Plan, won: Sequence[Decision], seconds: float) -> None:
         """Count the round, and write the account if it has changed: an idle cell writes nothing."""
-        self._tally.count(snapshot, plan, won)
+        self._tally.count(snapshot, plan, won, seconds)
         if (now := time.monotonic()) - self._written < TELL_S:
             return
         self._written = now
         account = self._tally.take(self.store.reference.plans)
-        told = json.dumps({**account, "rounds": 0})
+        told = json.dumps({**account, "rounds": 0, "took": 0, "took_s": 0})
         if told != self._told:
             self._told = told
             self.store.db.conn.execute(TELL, (json.dumps(account), self.conf.cell, self.store.holder))

@@ -11,13 +11,15 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_monitoring.models import Rollup
-from slackwater_monitoring.rollups import fill, layout, read
+from slackwater_monitoring.rollups import exposition, fill, layout, read
 from slackwater_monitoring.rollups.layout import OTHERS, Dimension, Place
 from slackwater_tasks.ledger.connection import connect
-from slackwater_tasks.models import Attempt, Task
+from slackwater_tasks.models import Attempt, Task, TaskTrace
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
 from tests.support.hand_worker import HandWorker
 from tests.support.usage import ended, settle
@@ -55,6 +57,17 @@ def totals_of(window: str, by: str) -> dict[str, tuple[int, int]]:
     return {one["key"]: (one["total"]["ended"], one["total"]["failed"]) for one in found}
 
 
+def scraped(accept: str = "") -> dict[tuple[str, ...], float]:
+    """The samples of ``/metrics`` by name and the values of their labels, sorted."""
+    text = Client().get("/metrics", headers={"Accept": accept}).content.decode()
+    parse = openmetrics if "openmetrics" in accept else text_string_to_metric_families
+    return {
+        (sample.name, *sorted(sample.labels.values())): sample.value
+        for family in parse(text)
+        for sample in family.samples
+    }
+
+
 def test_every_chart_tells_the_same_and_by_each_dimension_it_adds_up() -> None:
     acme, other = client_of("acme"), client_of("other")
     worker = HandWorker("node-1")
@@ -83,6 +96,11 @@ def test_every_chart_tells_the_same_and_by_each_dimension_it_adds_up() -> None:
     }  # fmt: skip
     assert (total[Place.STARTED], layout.ended(total)) == (5, 5)
     assert set(read.totals()[Dimension.TENANT]) == {"acme", "other"}
+    exported = scraped()
+    assert exported["slackwater_attempts_total", "delayable", "succeeded"] == 4
+    assert exported["slackwater_handler_finished_total", *sorted([HANDLER, "cancelled"])] == 1
+    assert exported["slackwater_tenant_run_seconds_count", "acme"] == 4
+    assert exported["slackwater_node_run_seconds_bucket", "60.0", "node-1"] == 5
     page = Client()
     page.force_login(User.objects.create_superuser("root"))
     answer = page.get(reverse("admin:sw_charts"), {"window": "5min", "by": "node"})
@@ -147,10 +165,20 @@ def test_rows_go_when_their_time_is_over_and_what_is_older_is_not_written() -> N
     assert not Rollup.objects.filter(grain=60).exists()
 
 
-def test_late_starts_and_expired_tasks_are_late() -> None:
+def test_late_starts_are_late_and_traces_of_late_attempts_are_exemplars() -> None:
     acme = client_of("acme")
     task_id = UUID(acme.task())
     HandWorker("node-1").run(task_id)
     Task._plain.filter(pk=task_id).update(latest_start=timezone.now() - timedelta(hours=1), state=TaskState.SUCCEEDED)
+    TaskTrace._plain.create(task_id=task_id, tenant=acme.tenant, trace_id="a" * 32, sampled=True)
     settle()
     assert read.totals()[Dimension.ALL][""][Place.LATE] == 1
+    exposition.note_submission(429, 0.02)
+    found = scraped("application/openmetrics-text; version=1.0.0")
+    assert found["slackwater_late_total", "delayable"] == 1
+    assert found["slackwater_refused_total", "429"] >= 1
+    text = Client().get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"}).content.decode()
+    shown = [line for line in text.splitlines() if "# {trace_id" in line]
+    assert {line.split("{")[0] for line in shown} == {
+        f"slackwater_{name}_seconds_bucket" for name in ("start_delay", "queue", "run")
+    }

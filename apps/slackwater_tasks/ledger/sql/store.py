@@ -42,6 +42,7 @@ def count_statement(tenants: int) -> str:
     return f"""
 UPDATE slackwater_tenants_tenantcounter c
 SET unfinished = c.unfinished + u.n, urgent_unfinished = c.urgent_unfinished + u.urgent,
+    submitted = c.submitted + u.n,
     theoretical_arrival = greatest(coalesce(c.theoretical_arrival, clock_timestamp()), clock_timestamp())
         + u.charged * u.step * interval '1 second'
 FROM (VALUES {_values(_COUNT_KINDS, tenants, 1)}) AS u({", ".join(Count._fields)})
