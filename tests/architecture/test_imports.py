@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = {"celery", "kombu", "redis"}
-SITE = {"unfold", "rest_framework", "drf_spectacular", "slackwater_api"}
+SITE = {"unfold", "rest_framework", "drf_spectacular", "slackwater_api", "jsonschema"}
 
 LOAD = """
 import json, sys
@@ -60,5 +60,6 @@ def test_a_process_loads_what_it_needs(argv: list[str], code: str, absent: set[s
 
 def test_what_prepares_the_database_knows_every_table() -> None:
     """It loads no pages; the tables and permissions that it makes are those of the processes that do."""
-    told = SET_UP + "from django.apps import apps; sys.modules = {model._meta.label: 1 for model in apps.get_models()}"
+    told = SET_UP + "assert 'jsonschema' not in sys.modules; from django.apps import apps; "
+    told += "sys.modules = {model._meta.label: 1 for model in apps.get_models()}"
     assert loaded(["manage.py", "create_demo"], told) == loaded(["manage.py", "runserver"], told) > {"admin.LogEntry"}

@@ -8,8 +8,6 @@ from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import Max, QuerySet
-from jsonschema import Draft202012Validator, FormatChecker
-from jsonschema.exceptions import SchemaError, best_match
 
 from scheduler_ext.core.errors import DoesNotFit, InvalidInput, NotFound, NotGranted, TooLarge, misfit
 from slackwater_tasks.field_kinds import Object, Text, Whole, json_type
@@ -114,6 +112,9 @@ def submit(tenant: Tenant, name: str, data: Any, *, actor: str = "") -> Submissi
 # -- parameters -------------------------------------------------------------------------------------------------------
 def _schema(given: dict[str, Any]) -> dict[str, Any]:
     """The schema of the parameters: an object without further ones; ``InvalidInput`` if it is no such schema."""
+    from jsonschema import Draft202012Validator  # on first use: it is large, and few processes meet a template
+    from jsonschema.exceptions import SchemaError
+
     schema = {"type": "object", "properties": {}, "additionalProperties": False, **given}
     if schema["type"] != "object" or not isinstance(schema["properties"], dict):
         raise DoesNotFit("must be the JSON Schema of an object: type and properties", field="parameters")
@@ -149,6 +150,9 @@ def _values(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
 
 
 def _check_value(schema: Any, value: Any, path: str) -> None:
+    from jsonschema import Draft202012Validator, FormatChecker
+    from jsonschema.exceptions import best_match
+
     error = best_match(Draft202012Validator(schema, format_checker=FormatChecker()).iter_errors(value))
     if error is not None:
         steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
