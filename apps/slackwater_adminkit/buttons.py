@@ -162,9 +162,9 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         obj = self.get_object(request, object_id)
         if obj is None:
             raise Http404
-        if button.confirm and not why(request):
-            return self.ask(request, button, obj)
         try:
+            if button.confirm and not why(request):
+                return self.ask(request, button, obj)
             messages.success(
                 request, format_html("{} {}", self._do(request, name, obj), self.undoing(request, button, [obj]))
             )

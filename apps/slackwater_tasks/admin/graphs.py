@@ -1,4 +1,4 @@
-"""Which tasks a picture shows: a task's neighbourhood, or a workflow as a whole."""
+"""Which tasks the picture of a task's neighbourhood shows."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from django.urls import reverse
 from django.utils.safestring import SafeString
 
 from slackwater_tasks.admin.picture import Box, Edge, draw
-from slackwater_tasks.models import Dependency, Task, Workflow
+from slackwater_tasks.models import Dependency, Task
 from slackwater_tasks.read.tasks import state_of, word
 
 GENERATIONS = 2
 NEIGHBOURS = 60
 """The most tasks a neighbourhood shows in each direction."""
-WHOLE_TASKS = 600
-WHOLE_EDGES = 4_000
 
 
 def task_url(task_id: UUID) -> str:
@@ -62,13 +60,3 @@ def neighbourhood(task_id: UUID) -> SafeString | None:
     if not edges:
         return None
     return draw(_boxes({end for edge in edges for end in edge}, task_id), sorted(edges), task_url)
-
-
-def whole(workflow: Workflow) -> SafeString | None:
-    """All of a workflow; ``None`` when it is too large to be read as a picture."""
-    if workflow.task_count > WHOLE_TASKS or workflow.edge_count > WHOLE_EDGES:
-        return None
-    # Unscoped: the admin sees all tenants.
-    ids = set(Task.objects.unscoped().filter(workflow=workflow).values_list("pk", flat=True))
-    edges = Dependency.objects.filter(child__in=ids).values_list("parent_id", "child_id")
-    return draw(_boxes(ids, None), sorted(edges), task_url)

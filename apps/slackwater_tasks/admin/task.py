@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
+from uuid import UUID
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
@@ -11,7 +12,7 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter, RelatedDropdownFilter
 
-from scheduler_ext.core.errors import SlackwaterError
+from scheduler_ext.core.errors import Conflict, SlackwaterError
 from scheduler_ext.core.states import FINAL, UNCLAIMED, Category, TaskState
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button
@@ -22,6 +23,7 @@ from slackwater_tasks.admin.bulk import BulkMixin
 from slackwater_tasks.admin.filters import AgeFilter, StateFilter, search_tasks
 from slackwater_tasks.admin.pages import PagesMixin
 from slackwater_tasks.admin.task_page import context_of, state_badge, state_of
+from slackwater_tasks.control import workflow_rerun
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.control.rerun import MAY_RUN_AGAIN, retry
@@ -90,6 +92,15 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
             done="running again",
             when=lambda task: state_of(task) in MAY_RUN_AGAIN,
         ),
+        "rerun-from": Button(
+            label="Run again from here…",
+            method="rerun_from",
+            confirm="foretell_rerun",
+            title="It and all of its workflow that needs it, directly or not",
+            log="Run again from here on:",
+            tells=True,
+            when=lambda task: task.workflow_id is not None and state_of(task) in FINAL,
+        ),
     }
 
     def get_search_results(
@@ -121,6 +132,21 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
     def retry_one(self, request: HttpRequest, obj: Task) -> str:
         retry(obj.tenant_id, obj.pk, actor=actor(request), reason=because("run again on request", why(request)))
         return "It runs again."
+
+    def foretell_rerun(self, request: HttpRequest, obj: Task) -> str:
+        count = workflow_rerun.foretell(self._workflow(obj), obj.pk)
+        return f"{count} tasks run again: this one and those that need it. What they have done is done a second time."
+
+    def rerun_from(self, request: HttpRequest, obj: Task) -> str:
+        done = workflow_rerun.rerun(
+            obj.tenant, self._workflow(obj), task_id=obj.pk, actor=actor(request), why=why(request)
+        )
+        return f"{len(done)} tasks run again."
+
+    def _workflow(self, task: Task) -> UUID:
+        if task.workflow_id is None:
+            raise Conflict("the task is of no workflow")
+        return task.workflow_id
 
     # -- pages -------------------------------------------------------------------------------------------------
     def get_urls(self) -> list[URLPattern]:

@@ -1,12 +1,15 @@
-"""Workflows in the admin: counts by state and the whole graph as a picture."""
+"""Workflows in the admin: their state, graph and timeline, what all their tasks wrote, and past runs beside each other."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
 from django.contrib import admin
+from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
@@ -15,14 +18,15 @@ from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, badge, column, seconds, short
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, actor
-from slackwater_tasks.admin import graphs, task_form
+from slackwater_tasks.admin import task_form
 from slackwater_tasks.admin.filters import AgeFilter, id_range
 from slackwater_tasks.admin.pages import PagesMixin
 from slackwater_tasks.admin.terminate import TERMINATE, TerminateMixin
 from slackwater_tasks.control.terminate import Subject
+from slackwater_tasks.control.workflow_rerun import rerun
 from slackwater_tasks.control.workflows import cancel_workflow
 from slackwater_tasks.models import LiveTask, Workflow
-from slackwater_tasks.read import workflows
+from slackwater_tasks.read import workflow_runs, workflows
 from slackwater_tasks.submission import service
 from slackwater_tasks.submission.idempotency import Submission
 from slackwater_tenants.scoping import tenant_scope
@@ -39,6 +43,11 @@ class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, 
             danger=True,
             # Unscoped: the workflow says whose they are.
             when=lambda workflow: LiveTask.objects.unscoped().filter(task__workflow=workflow).exists(),
+        ),
+        "rerun": Button(
+            label="Run the failed again",
+            method="rerun_failed",
+            when=lambda workflow: workflow.status == ClientStatus.FAILED,
         ),
         "terminate": TERMINATE,
     }
@@ -84,11 +93,33 @@ class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, 
         counts = cancel_workflow(obj.tenant, obj.pk, actor=actor(request))
         return f"{counts['cancelled']} tasks were cancelled, {counts['asked']} that run were asked to end."
 
+    def rerun_failed(self, request: HttpRequest, obj: Workflow) -> str:
+        return f"{len(rerun(obj.tenant, obj.pk, actor=actor(request)))} tasks run again."
+
     def subject(self, obj: Workflow) -> Subject:
         return Subject.of_workflow(obj.tenant, obj.pk)
 
+    # -- pages -------------------------------------------------------------------------------------------------
+    def get_urls(self) -> list[URLPattern]:
+        picture = self.admin_site.admin_view(self.picture)
+        return [path("<path:object_id>/picture.json", picture, name="sw_workflow_picture"), *super().get_urls()]
+
     def shown(self, request: HttpRequest, obj: Workflow) -> dict[str, Any]:
         with tenant_scope(obj.tenant_id):
-            detail, graph = workflows.workflow(obj.pk), graphs.whole(obj)
+            detail = workflows.workflow(obj.pk)
         counts = [(badge(state, state), count) for state, count in detail["counts"].items() if count]
-        return {"workflow": detail, "status": detail["status"].replace("_", " "), "counts": counts, "graph": graph}
+        return {
+            "workflow": detail,
+            "status": detail["status"].replace("_", " "),
+            "counts": counts,
+            "picture": reverse("admin:sw_workflow_picture", args=[obj.pk]),
+            "may_run_again": self.may(request, "change") and request.user.has_perm("slackwater_tasks.change_task"),
+        }
+
+    def picture(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """What the graph and the timeline show."""
+        found = self.row(request, object_id)
+        if not self.has_view_permission(request, found):
+            raise PermissionDenied
+        shown = workflow_runs.picture(found.pk, found.submitted_at, timezone.now())
+        return JsonResponse(shown, headers={"Cache-Control": "no-store"})

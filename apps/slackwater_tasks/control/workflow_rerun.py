@@ -56,17 +56,24 @@ class _Graph:
 
 
 def rerun(tenant: Tenant, workflow_id: UUID, *, task_id: UUID | None = None, changes: Any = None,
-          actor: str = "") -> list[UUID]:  # fmt: skip
+          actor: str = "", why: str = "") -> list[UUID]:  # fmt: skip
     """Run a workflow again: from its failed tasks, or ``task_id`` and all that follows; returns the tasks' ids.
 
     From the failed: every failed, expired or cancelled task whose turn can come again. They count against the
     tenant's limits like new ones. ``changes``: a merge patch of the fields of ``task_id``. ``Conflict`` when
-    nothing is to be run again, or a task concerned has not ended.
+    nothing is to be run again, or a task concerned has not ended. ``why`` goes into their history.
     """
-    return repeat_on_deadlock(partial(_rerun, tenant, workflow_id, task_id, changes, actor))
+    return repeat_on_deadlock(partial(_rerun, tenant, workflow_id, task_id, changes, actor, why))
 
 
-def _rerun(tenant: Tenant, workflow_id: UUID, task_id: UUID | None, changes: Any, actor: str,
+def foretell(workflow_id: UUID, task_id: UUID) -> int:
+    """How many tasks would run again from this one on; ``Conflict`` when one of them has not ended."""
+    with connection.cursor() as cur:
+        found = _read(cur, workflow_id)
+    return sum(1 for task in _following(found, str(task_id)) if is_final(found.states[task]))
+
+
+def _rerun(tenant: Tenant, workflow_id: UUID, task_id: UUID | None, changes: Any, actor: str, why: str,
            ) -> list[UUID]:  # fmt: skip
     told: Changes = []
     with connection.cursor() as cur:
@@ -90,7 +97,7 @@ def _rerun(tenant: Tenant, workflow_id: UUID, task_id: UUID | None, changes: Any
             except SlackwaterError as error:
                 error.field = f"changes.{error.field}"
                 raise
-        again = _reset(cur, tenant, found, chosen, actor, reason)
+        again = _reset(cur, tenant, found, chosen, actor, f"{reason}: {why}" if why else reason)
     transaction.on_commit(partial(tell, tenant.cell, told + again, set()))
     return [UUID(change[0]) for change in again]
 

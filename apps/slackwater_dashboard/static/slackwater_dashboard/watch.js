@@ -29,7 +29,7 @@
       here.delete(part.dataset.part);
       let kept = old;
       if (!old) before ? before.after((kept = part)) : root.prepend((kept = part));
-      else if (part.dataset.part !== "output" && said(old) !== said(part)) replace(old, (kept = part));
+      else if (!("own" in part.dataset) && said(old) !== said(part)) replace(old, (kept = part));
       before = kept;
     }
     for (const gone of here.values()) gone.remove();

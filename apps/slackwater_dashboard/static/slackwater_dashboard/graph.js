@@ -1,0 +1,245 @@
+// The graph of a workflow, drawn by Cytoscape: zoom, fit, search, a legend, and one box for all tasks of a handler or name.
+"use strict";
+(() => {
+  const part = document.getElementById("sw-flow-graph");
+  if (!part) return;
+  const [EACH, HUGE, SWEEPS, LETTERS] = [150, 1200, 6, 24];
+  const SIZE = { width: 170, height: 36, gapX: 70, gapY: 14 };
+  const [by, search, told, stage, strip, legend] = ["by", "search", "told", "stage", "strip", "legend"].map((name) => part.querySelector(`[data-${name}]`));
+  const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+  let [cy, flow, drawn, matches, at, faded] = [null, null, "", [], -1, false];
+
+  // A colour of the style sheet as the canvas takes it, whatever its notation.
+  function colour(name) {
+    pen.clearRect(0, 0, 1, 1);
+    pen.fillStyle = getComputedStyle(part).getPropertyValue(name).trim() || "#888";
+    pen.fillRect(0, 0, 1, 1);
+    return `rgb(${[...pen.getImageData(0, 0, 1, 1).data].slice(0, 3).join(",")})`;
+  }
+
+  const cut = (text) => (text.length > LETTERS ? `${text.slice(0, LETTERS - 1)}…` : text);
+
+  // -- what is drawn --------------------------------------------------------------------------------------------
+  function depths() {
+    const [children, open] = [flow.tasks.map(() => []), flow.tasks.map((task) => task.parents.length)];
+    for (const task of flow.tasks) for (const parent of task.parents) children[parent].push(task.n);
+    const depth = flow.tasks.map(() => 0);
+    const queue = flow.tasks.filter((task) => !task.parents.length).map((task) => task.n);
+    for (let n = 0; n < queue.length; n++)
+      for (const child of children[queue[n]]) {
+        depth[child] = Math.max(depth[child], depth[queue[n]] + 1);
+        if (!--open[child]) queue.push(child);
+      }
+    return depth;
+  }
+  function content() {
+    const depth = depths();
+    if (by.value === "task") {
+      const nodes = flow.tasks.map((task) => ({ key: task.id, label: cut(task.name), states: { [task.state]: 1 }, tasks: [task], depth: depth[task.n] }));
+      const edges = flow.tasks.flatMap((task) => task.parents.map((parent) => [parent, task.n, 1]));
+      return { nodes, edges };
+    }
+    const groups = SW.groups(by.value);
+    const [of, count] = [[], new Map()];
+    groups.forEach((group, n) => group.tasks.forEach((task) => (of[task.n] = n)));
+    for (const task of flow.tasks)
+      for (const parent of task.parents)
+        if (of[parent] !== of[task.n]) {
+          const edge = `${of[parent]} ${of[task.n]}`;
+          count.set(edge, (count.get(edge) || 0) + 1);
+        }
+    const nodes = groups.map((group) => ({
+      ...group, label: `${cut(group.key)}\n${cut(SW.counted(group.states))}`, depth: group.tasks.reduce((least, task) => Math.min(least, depth[task.n]), Infinity),
+    }));
+    return { nodes, edges: [...count].map(([edge, times]) => [...edge.split(" ").map(Number), times]) };
+  }
+  // Columns by depth; in each, rows by the mean row of the neighbours. A column too tall to be read is folded.
+  function places(nodes, edges) {
+    const near = nodes.map(() => [[], []]);
+    for (const [parent, child] of edges) {
+      near[child][0].push(parent);
+      near[parent][1].push(child);
+    }
+    const used = [...new Set(nodes.map((node) => node.depth))].sort((a, b) => a - b);
+    const layers = used.map((depth) => nodes.map((node, n) => n).filter((n) => nodes[n].depth === depth));
+    const row = [];
+    layers.forEach((layer) => layer.forEach((n, place) => (row[n] = place)));
+    for (let sweep = 0; sweep < SWEEPS; sweep++)
+      for (const layer of sweep % 2 ? [...layers].reverse() : layers) {
+        const middle = new Map(layer.map((n) => {
+          const others = near[n][sweep % 2];
+          return [n, others.length ? others.reduce((sum, other) => sum + row[other], 0) / others.length : row[n]];
+        }));
+        layer.sort((a, b) => middle.get(a) - middle.get(b));
+        layer.forEach((n, place) => (row[n] = place));
+      }
+    const most = Math.max(12, Math.ceil(Math.sqrt(nodes.length * 2.4)));
+    const [found, height] = [[], by.value === "task" ? SIZE.height : 52];
+    let x = 0;
+    for (const layer of layers) {
+      const rows = Math.ceil(layer.length / Math.ceil(layer.length / most));
+      layer.forEach((n, place) => {
+        const tall = Math.min(rows, layer.length);
+        found[n] = { x: x + Math.floor(place / rows) * (SIZE.width + 18), y: ((place % rows) - (tall - 1) / 2) * (height + SIZE.gapY) };
+      });
+      x += Math.ceil(layer.length / rows) * (SIZE.width + 18) - 18 + SIZE.gapX;
+    }
+    return found;
+  }
+
+  // -- how it looks ---------------------------------------------------------------------------------------------
+  function style(huge) {
+    const [text, line, card, accent] = ["--sw-text", "--sw-quiet", "--sw-card", "--color-primary-600"].map(colour);
+    const group = by.value !== "task";
+    const rules = [
+      { selector: "node", style: {
+        shape: huge ? "rectangle" : "round-rectangle", width: SIZE.width, height: group ? 52 : SIZE.height, label: "data(label)", color: text,
+        "font-size": 12, "font-family": "inherit", "text-valign": "center", "text-wrap": group ? "wrap" : "none",
+        "min-zoomed-font-size": 6, "border-width": huge ? 0 : 1.5, "background-color": card, "background-opacity": huge ? 0.6 : 0.3,
+      } },
+      { selector: "edge", style: {
+        width: huge ? 1.2 : "data(width)", "line-color": line, "line-opacity": 0.7, "target-arrow-color": line, "arrow-scale": 0.8, events: "no",
+        "curve-style": huge ? "haystack" : "bezier", "target-arrow-shape": huge ? "none" : "triangle",
+        ...(huge ? {} : { "source-endpoint": "90deg", "target-endpoint": "270deg" }),
+      } },
+    ];
+    for (const chip of legend.querySelectorAll("[data-state]")) {
+      const shade = colour(`--sw-${chip.dataset.state}`);
+      rules.push({ selector: `node[state = "${chip.dataset.state}"]`, style: { "border-color": shade, "background-color": shade } });
+    }
+    rules.push(
+      { selector: ".critical", style: { "border-width": 4, "line-color": accent, "target-arrow-color": accent, "line-opacity": 1, width: 3 } },
+      { selector: "node.critical", style: { width: SIZE.width, "border-style": "double" } },
+      { selector: ".faded", style: { opacity: 0.15 } },
+      { selector: "node:selected", style: { "border-width": 5, "border-color": accent, "background-opacity": 0.5 } },
+    );
+    return rules;
+  }
+  function key(states) {
+    const chips = Object.entries(states).map(([state, count]) => {
+      const badge = SW.badge(state);
+      badge.dataset.state = state;
+      return SW.el("span", {}, badge, ` ${count}`);
+    });
+    if (flow.critical.size > 1) chips.push(SW.el("span", {}, SW.el("span", { class: "sw-key-critical", "aria-hidden": "true" }), " critical path"));
+    legend.replaceChildren(...chips);
+  }
+
+  function draw() {
+    const { nodes, edges } = content();
+    const states = {};
+    for (const task of flow.tasks) states[task.state] = (states[task.state] || 0) + 1;
+    key(states);
+    const shape = `${by.value} ${nodes.length} ${edges.length}`;
+    const critical = (node) => node.tasks.some((task) => flow.critical.has(task.n));
+    if (cy && shape === drawn) {
+      cy.batch(() => nodes.forEach((node, n) => {
+        const box = cy.getElementById(`n${n}`);
+        box.data({ label: node.label, state: SW.worst(node.states), of: node });
+        box.toggleClass("critical", critical(node));
+      }));
+      cy.style(style(cy.scratch("huge")));
+      describe();
+      return;
+    }
+    drawn = shape;
+    const [spots, huge] = [places(nodes, edges), nodes.length + edges.length > HUGE];
+    cy?.destroy();
+    cy = cytoscape({
+      container: stage, layout: { name: "preset" }, style: style(huge), minZoom: 0.01, maxZoom: 3, boxSelectionEnabled: false, autoungrabify: true,
+      wheelSensitivity: 0.6, hideEdgesOnViewport: huge, textureOnViewport: huge, pixelRatio: huge ? 1 : "auto", selectionType: "single",
+      elements: [
+        ...nodes.map((node, n) => ({ data: { id: `n${n}`, label: node.label, state: SW.worst(node.states), of: node }, position: spots[n], classes: critical(node) ? "critical" : "" })),
+        ...edges.map(([parent, child, times], n) => ({
+          data: { id: `e${n}`, source: `n${parent}`, target: `n${child}`, width: 1.2 + Math.log2(times) / 2 },
+          classes: onPath(nodes[parent], nodes[child]) ? "critical" : "",
+        })),
+      ],
+    });
+    cy.scratch("huge", huge);
+    cy.on("select unselect", "node", describe);
+    cy.on("dbltap", "node", (event) => event.target.data("of").tasks.length === 1 && (location.href = SW.link(event.target.data("of").tasks[0])));
+    fit();
+    faded = false;
+    find();
+    describe();
+  }
+  function onPath(parent, child) {
+    if (by.value !== "task" || !flow.critical.has(child.tasks[0].n)) return false;
+    const path = [...flow.critical];
+    return path[path.indexOf(child.tasks[0].n) - 1] === parent.tasks[0].n;
+  }
+
+  // -- what a reader does ---------------------------------------------------------------------------------------
+  function fit() {
+    cy.fit(undefined, 16);
+    if (cy.zoom() > 1.1) {
+      cy.zoom(1.1);
+      cy.center();
+    }
+  }
+  const zoom = (factor) => cy.zoom({ level: cy.zoom() * factor, renderedPosition: { x: cy.width() / 2, y: cy.height() / 2 } });
+  function find() {
+    const wanted = search.value.trim().toLowerCase();
+    const hit = (node) => node.data("label").toLowerCase().includes(wanted) || node.data("of").tasks.some((task) => task.name.toLowerCase().includes(wanted) || task.id.startsWith(wanted));
+    const found = wanted ? cy.nodes().filter(hit) : cy.nodes();
+    if (wanted || faded)
+      cy.batch(() => {
+        cy.elements().toggleClass("faded", Boolean(wanted));
+        found.removeClass("faded");
+      });
+    faded = Boolean(wanted);
+    [matches, at] = [wanted ? found.toArray() : [], -1];
+    told.textContent = wanted ? `${matches.length} found${matches.length ? "; Enter shows the next" : ""}` : "";
+  }
+  function next() {
+    if (!matches.length) return;
+    at = (at + 1) % matches.length;
+    cy.$(":selected").unselect();
+    matches[at].select();
+    cy.zoom(Math.max(cy.zoom(), 0.9));
+    cy.center(matches[at]);
+    told.textContent = `${at + 1} of ${matches.length}`;
+  }
+  function describe() {
+    const box = cy.$("node:selected")[0];
+    if (!box) return strip.replaceChildren(SW.el("span", { class: "sw-quiet" }, "Choose a box to see what it is. Drag moves, the wheel zooms, arrow keys and + − do the same."));
+    const { tasks, states, key: name } = box.data("of");
+    if (tasks.length > 1 || by.value !== "task") {
+      const list = SW.el("a", { href: `${SW.root.dataset.tasks}?q=${encodeURIComponent(`workflow:${SW.root.dataset.id} ${by.value}:"${name}"`)}` }, "list them");
+      const longest = Math.max(...tasks.map(SW.ran));
+      return strip.replaceChildren(SW.el("b", {}, name), ` ${tasks.length} tasks: ${SW.counted(states)}; the longest ran ${SW.took(longest)} `, list);
+    }
+    const [task] = tasks;
+    const facts = `${task.what}; waited ${SW.took(SW.waited(task))}, ran ${SW.took(SW.ran(task))}${task.attempts.length > 1 ? ` in ${task.attempts.length} attempts` : ""}`;
+    strip.replaceChildren(SW.badge(task.state), " ", SW.el("a", { href: SW.link(task) }, task.name), ` ${facts} `);
+    const form = document.getElementById("sw-rerun");
+    if (form && task.end !== null) {
+      const own = form.cloneNode(true);
+      own.removeAttribute("id");
+      own.hidden = false;
+      own.action = SW.link(task).replace(/change\/$/, "do/rerun-from/");
+      strip.append(own);
+    }
+  }
+  const ACTS = { in: () => zoom(1.35), out: () => zoom(1 / 1.35), fit };
+  const KEYS = {
+    "+": ACTS.in, "-": ACTS.out, 0: fit, ArrowLeft: () => cy.panBy({ x: 60, y: 0 }), ArrowRight: () => cy.panBy({ x: -60, y: 0 }),
+    ArrowUp: () => cy.panBy({ x: 0, y: 60 }), ArrowDown: () => cy.panBy({ x: 0, y: -60 }),
+  };
+  part.addEventListener("click", (event) => cy && ACTS[event.target.closest("[data-act]")?.dataset.act]?.());
+  by.addEventListener("change", draw);
+  search.addEventListener("input", () => cy && find());
+  search.addEventListener("keydown", (event) => event.key === "Enter" && cy && (event.preventDefault(), next()));
+  stage.addEventListener("keydown", (event) => cy && KEYS[event.key] && (event.preventDefault(), KEYS[event.key]()));
+  new MutationObserver(() => cy && cy.style(style(cy.scratch("huge")))).observe(document.documentElement, { attributes: true, attributeFilter: ["class"] });
+  new ResizeObserver(() => cy && (cy.resize(), fit())).observe(stage);
+
+  SW.show((now) => {
+    const first = !flow;
+    flow = now;
+    if (first) by.value = SW.grouping(EACH);
+    draw();
+    part.dataset.drawn = by.value; // for whoever waits for it
+  });
+})();

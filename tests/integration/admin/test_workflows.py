@@ -1,0 +1,146 @@
+"""The page of a workflow: what its graph and timeline are drawn from, and what is run again from it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import psycopg
+import pytest
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from scheduler_ext.core.states import ClientStatus, Outcome, TaskState
+from slackwater_tasks.models import TaskEvent, Workflow
+from slackwater_tasks.read import workflow_runs
+from slackwater_tasks.read.workflow_runs import Run, critical_path
+from slackwater_tasks.submission import service
+from slackwater_tenants.models import Tenant
+from tests.integration.ledger.test_query_plans import scans
+from tests.support.admin import press, said, staff, state
+from tests.support.api import HANDLER
+from tests.support.hand_worker import HandWorker
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
+SHAPE: dict[str, list[str]] = {"fetch": [], "clean 1": ["fetch"], "clean 2": ["fetch"], "merge": ["clean 1", "clean 2"]}
+
+
+def submit_flow(tenant: Tenant, shape: dict[str, list[str]] = SHAPE) -> tuple[UUID, dict[str, UUID]]:
+    """A workflow of that shape: name -> what it needs."""
+    tasks = [
+        {"name": name, "handler": HANDLER, "depends_on": needs, "total_attempts": 1} for name, needs in shape.items()
+    ]
+    made = service.submit_workflow(tenant, {"name": "nightly", "tasks": tasks}, actor="test")
+    assert made.workflow_id is not None
+    return made.workflow_id, dict(zip(shape, made.task_ids, strict=True))
+
+
+def picture(page: Client, workflow_id: UUID) -> dict[str, Any]:
+    answer = page.get(reverse("admin:sw_workflow_picture", args=[workflow_id]))
+    assert answer.status_code == 200
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def test_the_page_has_each_task_with_its_waits_attempts_and_needs(page: Client, tenant: Tenant) -> None:
+    workflow_id, ids = submit_flow(tenant)
+    shown = page.get(reverse("admin:slackwater_tasks_workflow_change", args=[workflow_id])).text
+    assert reverse("admin:sw_workflow_picture", args=[workflow_id]) in shown
+    before = picture(page, workflow_id)
+    assert (before["final"], before["critical"]) == (False, [])
+    worker = HandWorker()
+    worker.run(ids["fetch"])
+    worker.start(ids["clean 2"])
+    found = picture(page, workflow_id)
+    fetch, clean, clean_2, merge = found["tasks"]
+    assert fetch[:4] == [str(ids["fetch"]), "fetch", HANDLER, "succeeded"]
+    assert fetch[4] <= 5, "free since it came"
+    assert [(attempt[2], attempt[1] >= attempt[0]) for attempt in fetch[7]] == [("succeeded", True)]
+    assert (clean[3], clean[7], clean[6]) == ("ready", [], [0])
+    assert clean[4] == fetch[5], "free since what it needed ended"
+    assert [attempt[1:] for attempt in clean_2[7]] == [[None, "running"]]
+    assert (merge[3], merge[6]) == ("blocked", [1, 2])
+    assert found["critical"] == [0, 2]
+    assert found["critical_ms"] >= found["critical_ran_ms"] >= 0
+    # As many statements for more tasks, no more tasks than are promised, and only for those who may see them.
+    other, _ = submit_flow(tenant, {f"t{n}": [] for n in range(20)})
+    counts = []
+    for one in (workflow_id, other):
+        with CaptureQueriesContext(connection) as queries:
+            picture(page, one)
+        counts.append(len(queries))
+    assert counts[0] == counts[1]
+    url = reverse("admin:sw_workflow_picture", args=[workflow_id])
+    assert staff().get(url).status_code == 403
+    assert Client().get(url).status_code == 302
+
+
+def test_a_picture_is_bounded(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    workflow_id, _ = submit_flow(tenant)
+    monkeypatch.setattr(workflow_runs, "MOST_TASKS", 3)
+    found = workflow_runs.runs(workflow_id)
+    assert [run.name for run in found] == ["fetch", "clean 1", "clean 2"]
+
+
+def test_the_critical_path_goes_back_by_the_parent_that_ended_last() -> None:
+    now = timezone.now()
+
+    def run(name: str, *parents: int, began: int, ended: int | None) -> Run:
+        begin, end = now - timedelta(seconds=began), None if ended is None else now - timedelta(seconds=ended)
+        return Run(
+            id=UUID(int=began), name=name, what="", state=TaskState.SUCCEEDED, free_at=begin, ended_at=end,
+            attempts=[(begin, end, "succeeded")], parents=list(parents),
+        )  # fmt: skip
+
+    short, long = run("short", began=90, ended=80), run("long", began=89, ended=50)
+    end, beside = run("end", 0, 1, began=40, ended=30), run("beside", began=88, ended=60)
+    assert critical_path([short, long, end, beside], now) == [1, 2]
+    assert critical_path([short, long, end, beside, run("runs", 3, began=20, ended=None)], now) == [3, 4]
+    assert critical_path([], now) == []
+
+
+def test_its_statements_go_along_the_workflow() -> None:
+    tables = {f"slackwater_tasks_{name}" for name in ("task", "livetask", "attempt", "dependency")}
+    allowed = {
+        ("slackwater_tasks_task", "slackwater_task_workflow"), ("slackwater_tasks_livetask", "slackwater_tasks_livetask_pkey"),
+        ("slackwater_tasks_attempt", "slackwater_attempt_once"), ("slackwater_tasks_dependency", "slackwater_dependency_child"),
+    }  # fmt: skip
+    with connection.cursor() as cursor:
+        # Of a few rows all ways cost the same.
+        for setting in ("enable_seqscan", "enable_hashjoin", "enable_mergejoin"):
+            cursor.execute(f"SET LOCAL {setting} = off")
+    for statement in (workflow_runs.TASKS, workflow_runs.ATTEMPTS, workflow_runs.EDGES):
+        with psycopg.ClientCursor(connection.connection) as cur:
+            found = cur.execute(f"EXPLAIN (FORMAT JSON) {statement}", [UUID(int=1), 10]).fetchone()
+        assert found is not None
+        assert scans(found[0][0]["Plan"], tables) <= allowed, statement
+
+
+def test_a_part_is_run_again_from_a_task_for_a_reason(page: Client, tenant: Tenant) -> None:
+    workflow_id, ids = submit_flow(tenant)
+    worker = HandWorker()
+    worker.run(ids["fetch"])
+    model = "slackwater_tasks_task"
+    assert "has not ended" in said(press(page, model, ids["fetch"], "rerun-from"))
+    worker.run(ids["clean 1"])
+    worker.run(ids["clean 2"], outcome=Outcome.FAILED)
+    asked = press(page, model, ids["clean 1"], "rerun-from")
+    assert "2 tasks run again" in asked.content.decode()
+    assert state(ids["clean 1"]) is TaskState.SUCCEEDED, "only told, until a reason is given"
+    url = reverse(f"admin:{model}_change", args=[ids["clean 1"]]).replace("change/", "do/rerun-from/")
+    viewer = staff("slackwater_tasks.view_task")
+    assert viewer.post(url, {"reason": "the rates were wrong"}).status_code == 403
+    assert "2 tasks run again" in said(page.post(url, {"reason": "the rates were wrong"}))
+    assert (state(ids["clean 1"]), state(ids["merge"])) == (TaskState.READY, TaskState.BLOCKED)
+    reasons = TaskEvent.objects.unscoped().filter(task_id=ids["merge"]).values_list("reason", "actor")
+    assert (f"run again from {ids['clean 1']} on: the rates were wrong", "user:root") in reasons
+    # And the workflow's own page runs again what failed, once it is known to have.
+    shown = reverse("admin:slackwater_tasks_workflow_change", args=[workflow_id])
+    assert "Run the failed again" not in page.get(shown).text
+    Workflow.objects.unscoped().filter(pk=workflow_id).update(status=ClientStatus.FAILED)
+    assert "1 tasks run again" in said(press(page, "slackwater_tasks_workflow", workflow_id, "rerun"))
+    assert state(ids["clean 2"]) is TaskState.READY
