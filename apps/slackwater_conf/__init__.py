@@ -65,7 +65,7 @@ class Conf:
     thousandths, memory MiB, disk MiB, IOPS, kbit/s, ports."""
     labels: tuple[str, ...] = ()
     """Labels a worker's node carries, comma-separated: `ssd,gpu=a100,zone=eu`. Tasks, handlers and plans may require or
-    prefer them: see [Labels](../how-to/labels.md)."""
+    prefer them: see [Labels](../how-to/labels.md). `reserved` keeps other work off."""
     script_slots: int = 0
     """Scripts a worker runs at once; 0: as many as it has pool processes."""
     secrets_keys: tuple[str, ...] = ()

@@ -11,6 +11,8 @@ from scheduler_ext.core.plain_text import STEERING
 WORD = rf"[^\s,={STEERING}]+"
 FORM = re.compile(rf"{WORD}(={WORD})?")
 LONGEST = 63
+RESERVED = "reserved"
+"""The label of a node that runs only what requires one of its labels."""
 MOST = 16
 """How many labels one task may require, or prefer."""
 
@@ -34,6 +36,11 @@ def labels_of(require: Iterable[str], prefer: Iterable[str]) -> Labels | None:
 def with_names(labels: Iterable[str]) -> frozenset[str]:
     """A node's labels, and for each label with a value its bare name: ``gpu=a100`` counts as ``gpu`` too."""
     return frozenset([part for label in labels for part in (label, label.partition("=")[0])])
+
+
+def admits(has: frozenset[str], require: frozenset[str]) -> bool:
+    """Whether a node with these labels runs work that requires those."""
+    return require <= has and (bool(require) or RESERVED not in has)
 
 
 def fault_in(label: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scheduler_ext.core.labels import admits
 from scheduler_ext.core.resources import filled
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import Snapshot, TaskView
@@ -65,7 +66,7 @@ def _fewest(need: Starving, nodes: Iterable[Node], candidates: Candidates) -> li
     for node in nodes:
         if head.handler_id is not None and head.handler_id not in node.handlers:
             continue
-        if need.line.labels is not None and not need.line.labels.require <= node.labels:
+        if not admits(node.labels, need.line.labels.require if need.line.labels is not None else frozenset()):
             continue
         named = victims(vector, node.free, candidates(node, need), slots=node.room(head.kind))
         if named and (not best or len(named) < len(best)):

@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from scheduler_ext.core.labels import Labels
+from scheduler_ext.core.labels import RESERVED, Labels, admits
 from scheduler_ext.core.resources import SIZE, add, fits, part, peak, subtract
 from scheduler_ext.core.types import MILLI, PER_CHILD, NodeView, Reason, Vector, WorkKind
 from scheduler_ext.round.node_account import BatchPlace, Node, Place, Shape
@@ -28,7 +28,7 @@ class Ledger:
 
     __slots__ = (
         "_batch", "_below", "_capacity", "_free", "_orders", "_parts", "_releases", "_reserved", "_shapes",
-        "_short", "_sought", "kept", "nodes", "slots_milli", "used_milli", "wants_ends",
+        "_short", "_shuts", "_sought", "kept", "nodes", "slots_milli", "used_milli", "wants_ends",
     )  # fmt: skip
 
     def __init__(self, views: Sequence[NodeView], *, short: bool = True) -> None:
@@ -36,6 +36,8 @@ class Ledger:
         self._short = short
         ordered = sorted(views, key=lambda view: view.node_id)
         self.nodes = [Node(view, index) for index, view in enumerate(ordered)]
+        self._shuts = any(RESERVED in node.labels for node in self.nodes)
+        """Whether a node runs only what requires its labels."""
         columns = list(zip(*[node.capacity for node in self.nodes], strict=True)) or [(0,)] * SIZE
         self._parts = tuple(_FINE // max(1, *column, 1) for column in columns)
         self._capacity = tuple(sum(column) for column in columns)
@@ -102,14 +104,14 @@ class Ledger:
                 vector = part(vector, PER_CHILD[kind])
             floor = max([need * part for need, part in zip(vector, self._parts, strict=True)])
             known = self._shapes[key] = Shape(vector, kind, handler, floor)
-            if labels is not None:
-                self._bind(known, labels)
+            if labels is not None or self._shuts:
+                self._bind(known, labels or Labels())
             known.impossible = self._impossible(known)
         return known
 
     def _bind(self, shape: Shape, labels: Labels) -> None:
         """Note the nodes that have the labels it requires, and in which order they are tried."""
-        among = [node for node in self.nodes if labels.require <= node.labels]
+        among = [node for node in self.nodes if admits(node.labels, labels.require)]
         shape.among = frozenset([node.index for node in among])
         if not labels.prefer:
             return

@@ -194,6 +194,11 @@ class Blockers:
     def _no_labels(self, line: LineView, until: str) -> Blocker:
         """The labels that no node has at all; all of them if each exists somewhere, but no node has all."""
         asked = line.labels.require if line.labels is not None else frozenset()
+        if not asked:
+            detail = (
+                f"Every registered node that could run it is reserved for work that requires one of its labels.{until}"
+            )
+            return blocker("no_labels", detail, "A node that is not reserved registers, or the task is edited.")
         had = frozenset().union(*(node.labels for node in self.snapshot.nodes))
         lacking = sorted(asked - had)
         named = ", ".join(lacking or sorted(asked))

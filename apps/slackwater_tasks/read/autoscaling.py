@@ -13,7 +13,7 @@ from math import ceil
 from typing import Any, Final, TypeVar
 
 from scheduler_ext.conf import LOOKAHEAD_US, SHORT_US
-from scheduler_ext.core.labels import with_names
+from scheduler_ext.core.labels import RESERVED, with_names
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.types import PER_CHILD, Reason, WorkKind
 from slackwater_conf import conf
@@ -206,8 +206,11 @@ def wanted() -> list[Wanted]:
     for cell, kind, tier, labels, milli in fetch_all(IN_FLIGHT):
         held.setdefault((cell, tier, labels, False), {})[kind] = Fraction(int(milli), 1000)
     within_us = int(settings.scale_within_s * 1e6)
-    ready = _waiting(fetch_all(READY, {"most": MAX_COUNTED}), within_us, lacking=False)
-    ready |= _waiting(fetch_all(LACKING, [Reason.NO_LABELS.value]), within_us, lacking=True)
+    lacking = fetch_all(LACKING, [Reason.NO_LABELS.value])
+    # What requires no label lacks a node that is not reserved: any worker will do.
+    open_to = [*fetch_all(READY, {"most": MAX_COUNTED}), *(row for row in lacking if not row[3])]
+    ready = _waiting(open_to, within_us, lacking=False)
+    ready |= _waiting((row for row in lacking if row[3]), within_us, lacking=True)
     cells = [cell for (cell,) in fetch_all(CELLS)]
     shared = Tier.objects.filter(tenant=None, retired_at=None).values_list("pk", flat=True)
     keys = {(cell, tier, "", False) for cell in cells for tier in shared} | held.keys() | ready.keys()
@@ -271,9 +274,13 @@ def advice(cell: str) -> list[Advice]:
         Advice(cell=cell, labels=each, kind=_most(shares)[0], wanted=_most(shares)[1], have=have[each])
         for each, shares in sorted(sets.items())
     ]
-    kind, count = _most(_sums(("", one.shares) for one in found if not one.lacking).get("", {}))
     asked = {one.labels: one.wanted for one in answer}
     lacking = {one.labels for one in found if one.lacking}
+    if shut := [each for each in workers if RESERVED in each[1]]:  # they serve none but those who ask for them
+        workers = [each for each in workers if RESERVED not in each[1]]
+        served = {each for each in sets for _, has, _ in shut if has.issuperset(each.split(","))}
+        found, lacking = [one for one in found if one.labels not in served], lacking | served
+    kind, count = _most(_sums(("", one.shares) for one in found if not one.lacking).get("", {}))
     count -= sum(max(0, number - have[each]) for each, number in asked.items() if each not in lacking)
     release: list[str] = []
     for name, has, busy in workers:

@@ -45,8 +45,10 @@ def check_fits(tenant: Tenant, spec: TaskSpec, vector: Vector, handler_id: int |
     reason = Ledger(nodes).shape(vector, kind, handler_id, labels).impossible
     if reason is Reason.NEVER_FITS:
         raise Impossible(f"the tier {spec.tier!r} is larger than every registered node", field=join(path, "tier"))
-    if reason is Reason.NO_LABELS and labels is not None:
-        said = f"no registered node that could run it has {', '.join(sorted(labels.require))}"
+    if reason is Reason.NO_LABELS:
+        required = sorted(labels.require) if labels is not None else []
+        said = "every registered node that could run it is reserved for work that requires one of its labels"
+        said = f"no registered node that could run it has {', '.join(required)}" if required else said
         raise Impossible(said, field=join(path, "require_labels"))
     if reason is not None and not (handler is not None and handler.awaited):
         name = "handler" if spec.handler else "script" if spec.script else "script_path"

@@ -25,7 +25,7 @@ from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import Line, LiveTask
 from slackwater_tasks.read import overview
-from slackwater_tasks.read.autoscaling import demands
+from slackwater_tasks.read.autoscaling import advice, demands
 from slackwater_tasks.submission.service import submit
 from tests.support.api import HANDLER, forget_lookups
 from tests.support.cell import Cell, let_go, sql
@@ -77,6 +77,31 @@ def test_a_task_waits_for_its_labels_says_which_and_starts_when_a_node_has_them(
     busy = cell.submit(require_labels=["gpu"], category="urgent")
     assert not cell.claimed(busy)
     assert "No fitting node with the label gpu has room" in cell.explain(busy)["blockers"][0]["detail"]
+
+
+def test_a_reserved_node_runs_only_what_requires_one_of_its_labels(cell: Cell) -> None:
+    label(cell, "gpu=a100", "reserved")
+    plain, liking, asking = cell.submit(), cell.submit(prefer_labels=["gpu"]), cell.submit(require_labels=["gpu"])
+    assert cell.claimed(asking)
+    assert not cell.claimed(plain)
+    assert not cell.claimed(liking)
+    (blocker,) = cell.explain(plain)["blockers"]
+    assert blocker["kind"] == "no_labels"
+    assert "is reserved for work that requires" in blocker["detail"]
+    let_go(cell)
+    assert not cell.claimed(plain), "a reserved node lets nothing go"
+    *by_labels, whole = advice("default")
+    assert [(one.labels, one.have) for one in by_labels] == [("gpu", 1)]
+    assert (whole.wanted, whole.have, whole.release) == (1, 0, ())
+    cell.tenant.plan.refuse_impossible = True
+    cell.tenant.plan.save()
+    with pytest.raises(Impossible, match="is reserved") as refused:
+        cell.submit()
+    assert refused.value.field == "require_labels"
+    label(cell, "gpu=a100")
+    let_go(cell)
+    assert cell.claimed(plain)
+    assert cell.claimed(liking)
 
 
 def test_runs_again_edits_and_lateness_keep_the_labels(cell: Cell) -> None:

@@ -94,3 +94,25 @@ def test_the_simulator_places_by_labels_too() -> None:
     assert len(lost.unplaced) == 6
     with pytest.raises(InvalidInput, match="NAME=VALUE"):
         simulated(labels=[["a b"]])
+
+
+@pytest.mark.parametrize("run_us", [None, 2_000], ids=["whole slots", "shared slots"])
+def test_a_reserved_node_takes_only_what_requires_one_of_its_labels(run_us: int | None) -> None:
+    lines = [
+        many(1, 1, labels=asks("gpu"), expected_us=run_us),
+        many(2, 1, labels=asks(prefer=("gpu",)), expected_us=run_us),
+        many(3, 1, expected_us=run_us),
+    ]
+    shut = has(1, "gpu=a100", "reserved")
+    plan = decide(lines, [shut])
+    assert places(plan) == {"1-0000": 1}
+    assert plan.left == {"2-0000": Reason.NO_LABELS, "3-0000": Reason.NO_LABELS}
+    assert places(decide(lines, [shut, has(2)])) == {"1-0000": 1, "2-0000": 2, "3-0000": 2}
+
+
+def test_a_reserved_node_stays_free_in_the_simulator() -> None:
+    run = simulated(labels=[["gpu", "reserved"]])
+    asking = sorted(at for job, at in zip(run.trace.jobs, run.started_us, strict=True) if job.tenant == 0)
+    assert asking[1] == 0, "both slots are free for what requires the label"
+    assert sum(at == 0 for at in run.started_us) == 6, "all else has the four others"
+    assert max(run.started_us) <= 30_000_000

@@ -74,8 +74,8 @@ WHERE EXISTS (
         SELECT CASE needed.kind WHEN 'thread' THEN 8 WHEN 'coroutine' THEN 128 ELSE 1 END AS many) at_once
     WHERE node.cell = t.cell AND node.state = 'active' AND node.lease_expires_at > clock_timestamp() AND node.slots ? needed.kind
         AND (l.handler_id IS NULL OR l.handler_id = ANY(node.handlers))
-        AND (n.require_labels = '{}'
-             OR n.require_labels <@ (node.labels || ARRAY(SELECT split_part(x, '=', 1)::varchar FROM unnest(node.labels) x)))
+        AND ((n.require_labels = '{}' AND NOT 'reserved' = ANY(node.labels)) OR n.require_labels <> '{}'
+             AND n.require_labels <@ (node.labels || ARRAY(SELECT split_part(x, '=', 1)::varchar FROM unnest(node.labels) x)))
         AND r.cpu_milli <= node.capacity[1] * at_once.many AND r.memory_mb <= node.capacity[2] * at_once.many
         AND r.disk_mb <= node.capacity[3] * at_once.many AND r.iops <= node.capacity[4] * at_once.many
         AND r.bandwidth_kbps <= node.capacity[5] * at_once.many AND r.ports <= node.capacity[6] * at_once.many)
