@@ -21,7 +21,7 @@ from celery.canvas import Signature, maybe_signature
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.task import handlers
 from scheduler_ext.task.celery_json import CALL, ERRBACK
-from scheduler_ext.task.celery_options import fields_of_call
+from scheduler_ext.task.celery_options import fields_of_call, meant
 from scheduler_ext.task.references import MARK
 from slackwater_conf.database import in_ledger
 from slackwater_tasks.ledger import reference_cache
@@ -30,6 +30,9 @@ from slackwater_tenants.models import Tenant
 
 ACCUMULATE: Final = "celery.accumulate"
 """Celery's task that stands behind a group for the list of its results."""
+_OWN: Final = frozenset(("task_id", "group_id", "chord", "chain"))
+WHOLES: Final = {"chain": _OWN | {"link", "link_error"}, "group": _OWN, "chord": _OWN}
+"""What a canvas may be given as a whole: Celery's own account of it, and what follows a chain."""
 Feed = str | list[Any]
 """Where a value comes from: a task's name, or a list of such, nested as Celery nests results."""
 
@@ -61,6 +64,8 @@ class _Compiler:
         ``header``: the tasks whose failure its errbacks hear of too, as the body of a chord.
         """
         kind = signature.get("subtask_type")
+        if kind in WHOLES:
+            _refuse_of_whole(signature, kind, where)
         if kind == "chain":
             return self._chain(signature, feed, where, header)
         if kind == "group":
@@ -142,6 +147,15 @@ def _over(given: Any, feed: Feed | None, where: str) -> dict[str, Any]:
             "must be an object, of a signature that follows a single one", field=f"{where}.options.slackwater.map"
         )
     return {**given, "over": feed}
+
+
+def _refuse_of_whole(signature: Any, kind: str, where: str) -> None:
+    """``InvalidInput`` for what a chain, group or chord is given as a whole: nothing of it would reach its tasks."""
+    for name in meant(signature.get("options") or {}):
+        if name not in WHOLES[kind]:
+            raise InvalidInput(f"a {kind} cannot keep it: give it to its signatures", field=f"{where}.options.{name}")
+    if signature.get("args"):
+        raise InvalidInput(f"a {kind} cannot keep them: give them to its signatures", field=f"{where}.args")
 
 
 def _members(value: Any) -> list[Any]:

@@ -119,6 +119,10 @@ def test_options_and_callbacks_are_kept(acme: Tenant, f: Task) -> None:
     ("make", "field"),
     [
         (lambda f: chain(f.s(1), f.s(2).set(colour="red")), "canvas.tasks[1].options.colour"),
+        (lambda f: chain(f.s(1), group(f.s(2), f.s(3)).set(priority=3)), "canvas.tasks[1].options.priority"),
+        (lambda f: group(chain(f.s(1), f.s(2)).set(expires=9)), "canvas.tasks[0].options.expires"),
+        (lambda f: group(chord([f.s(1)], f.s()).set(countdown=9), f.s(2)), "canvas.tasks[0].options.countdown"),
+        (lambda f: group(chord([f.s(1)], f.s(), args=(3,)), f.s()), "canvas.tasks[0].args"),
         (lambda f: group([]), "canvas"),
         (lambda f: f.s().on_error(chain(f.s(), f.s())), "canvas.link_error[0]"),
         (lambda f: f.s().set(slackwater={"args": [1]}), "canvas.options.slackwater"),
