@@ -19,7 +19,6 @@ from queue import SimpleQueue
 from typing import Any, TextIO
 
 from scheduler_ext.core.plain_text import harmless
-from scheduler_ext.dispatch.keys import SLICE_TASK
 from scheduler_ext.task import redaction, running
 
 FORMS = ("console", "json")
@@ -54,15 +53,6 @@ def _shared_processors() -> list[Any]:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]
-
-
-class TokenNoise(logging.Filter):
-    """Drops what Celery says of each token at level INFO: a worker lends its children all day."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """False for such a line."""
-        told = record.args
-        return not (record.levelno <= logging.INFO and isinstance(told, Mapping) and told.get("name") == SLICE_TASK)
 
 
 def configure_structlog() -> None:
@@ -174,8 +164,7 @@ def logging_config(*, level: str, form: str) -> dict[str, Any]:
         "formatters": {
             "line": {"()": LineFormatter, "form": form},
         },
-        "filters": {"tokens": {"()": TokenNoise}},
-        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line", "filters": ["tokens"]}},
+        "handlers": {"stderr": {"class": "logging.StreamHandler", "formatter": "line"}},
         "root": {"handlers": ["stderr"], "level": level},
         "loggers": {
             "django": {"level": level, "propagate": True, "handlers": []},
@@ -274,7 +263,6 @@ def _own_file(folder: str, name: str) -> RotatingFileHandler | None:
         logging.getLogger(__name__).warning("no log is kept in SLACKWATER_LOG_DIR: %s", error)
         return None
     own.setFormatter(LineFormatter("json"))
-    own.addFilter(TokenNoise())
     return own
 
 

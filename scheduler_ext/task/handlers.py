@@ -26,6 +26,8 @@ from scheduler_ext.task.signature import Schema, schema_of
 F = TypeVar("F", bound=Callable[..., Any])
 
 _exports: dict[str, Export] = {}
+_functions: dict[str, Any] = {}
+"""By a handler's name: what it runs."""
 _patterns: list[str] = []
 _shadow: list[str] = []
 RESERVED = ("celery.", "slackwater.")
@@ -117,11 +119,24 @@ def _enter(
     known = _exports.get(name)
     if known is not None and known.task != task:
         raise ConfigurationError(f"the handler name {name!r} is already used by the task {known.task!r}", field="name")
+    _functions[name] = _bare(function)
     summary = (inspect.getdoc(function) or "").split("\n\n", 1)[0]
     _exports[name] = Export(
         name=name, task=task, kind=chosen, idempotent=idempotent, description=summary, checkpoints=checkpoints,
         schema=schema, **terms,
     )  # fmt: skip
+
+
+def _bare(function: Any) -> Any:
+    """A function without decorators, and without the task it is bound to."""
+    function = inspect.unwrap(function)
+    return getattr(function, "__func__", function)
+
+
+def is_exported(task: Any) -> bool:
+    """Whether a Celery task is a handler, whichever application it is of: a shared task belongs to several."""
+    export = of_task(task.name)
+    return export is not None and _functions.get(export.name) is _bare(task.run)
 
 
 def declare(patterns: Iterable[str], shadow: Iterable[str] = ()) -> None:

@@ -196,22 +196,59 @@ def of(app: Celery) -> Publishing | None:
     return found if isinstance(found, Publishing) else None
 
 
+_home: Publishing | None = None
+"""The first installation of this process."""
+
+
 def install(app: Celery, ledger: Ledger) -> None:
-    """Send what ``app`` publishes through the ledger."""
-    vars(app)["send_task"] = Publishing(app, ledger, app.send_task).send_task
+    """Send what ``app`` publishes through the ledger, and of any other application the tasks that are durable.
+
+    A shared task is of whichever application is current, and that is the one made last.
+    """
+    global _home  # noqa: PLW0603 - the one of this process
+    made = Publishing(app, ledger, app.send_task)
+    vars(app)["send_task"] = made.send_task
+    _home = _home or made
+    if not hasattr(Celery.send_task, "leads_strays"):
+        _lead_strays()
     results.install(app, ledger)
     for kind in (_chain, group, chord):
         if not hasattr(kind.apply_async, "__wrapped__"):
             _lead(kind)
 
 
+def _lead_strays() -> None:
+    """Let an application without an installation publish no durable task: it is submitted as by the first that has one."""
+    original: Any = Celery.send_task
+
+    @wraps(original)
+    def send_task(self: Any, name: str, *args: Any, **options: Any) -> Any:
+        if of(self) is None and _home is not None and _is_stray(self, name, options.get("task_type")):
+            options.pop("result_cls", None)  # it would ask the other application's backend
+            return _home.send_task(name, *args, **options)
+        return original(self, name, *args, **options)
+
+    send_task.leads_strays = True  # type: ignore[attr-defined]  # a mark of ours
+    setattr(Celery, "send_task", send_task)  # noqa: B010 - mypy refuses the assignment
+
+
+def _is_stray(app: Any, name: str, task: Any = None) -> bool:
+    """Whether a task of an application without an installation is durable; another one that has its name is not."""
+    if handlers.is_declared(name):
+        return True
+    task = task or (app.tasks.get(name) if app.finalized else None)
+    return task is not None and handlers.is_exported(task)
+
+
 def _lead(kind: Any) -> None:
-    """Let the canvases of applications with an installation be stored; those of others stay as they are."""
+    """Let canvases with durable tasks be stored; others stay as they are."""
     original = kind.apply_async
 
     @wraps(original)
     def apply_async(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         publishing = of(self.app)
+        if publishing is None and any(_is_stray(self.app, name) for name in leaves(self)):
+            publishing = _home
         if publishing is None or self.app.conf.task_always_eager:
             return original(self, args, kwargs, **options)
         running = running_task.get()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+
 from celery import Celery, signals
 
 from scheduler_ext.core.states import Outcome
@@ -19,8 +22,16 @@ def tell_killed(node_id: int, task_id: str, tenant_id: int, outcome: int) -> Non
     process_state.child().bodies.tell_killed(task_id, tenant_id, Outcome(outcome))
 
 
+def is_news(record: logging.LogRecord) -> bool:
+    """Whether Celery's line tells something: not of each token, for a worker lends its children all day."""
+    told = record.args
+    return not (record.levelno <= logging.INFO and isinstance(told, Mapping) and told.get("name") == SLICE_TASK)
+
+
 def install(app: Celery) -> None:
-    """Register them with ``app``. They send no events: Flower sees the tasks themselves."""
+    """Register them with ``app``. They send no events: Flower sees the tasks themselves; and no line of a log."""
+    for name in ("celery.worker.strategy", "celery.app.trace"):
+        logging.getLogger(name).addFilter(is_news)
     for name, function in ((SLICE_TASK, lend), (KILLED_TASK, tell_killed)):
         app.task(name=name, ignore_result=True, acks_late=False, send_events=False, max_retries=0, shared=False)(
             function

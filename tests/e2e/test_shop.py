@@ -208,6 +208,8 @@ def test_a_project_moves_by_one_setting(platform: Platform, shop: Path) -> None:
     charged = list(Attempt._plain.filter(task=waiting).order_by("number").values_list("outcome", flat=True))
     assert charged == [Outcome.RETRY, Outcome.SUCCEEDED]
     assert not Task._plain.filter(handler="audit.log").exists(), "what no pattern names goes where it went"
+    wait_until(lambda: "Task audit.log[" in worker.output, message="its log tells of the team's tasks")
+    assert "slackwater.slice[" not in worker.output, "and not of each token"
 
 
 @pytest.mark.slow

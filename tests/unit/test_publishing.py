@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from celery import Celery, chain, chord, group
+from celery._state import get_current_app
 from celery.exceptions import Retry
 
 from scheduler_ext.core.errors import ConfigurationError, InvalidInput
@@ -17,6 +18,7 @@ from scheduler_ext.core.work import NEVER_AGAIN, Started
 from scheduler_ext.task import handlers, publishing
 from scheduler_ext.worker.child.handler_call import Bodies, End
 from scheduler_ext.worker.consumer import OpenConsumer
+from tests.support import calling
 
 app = Celery("test_publishing", broker="memory://", set_as_current=False)
 app.conf.task_ignore_result = True
@@ -127,6 +129,7 @@ def ledger(monkeypatch: pytest.MonkeyPatch, sent: list[str]) -> Iterator[Ledger]
         return app.AsyncResult("message")
 
     monkeypatch.setitem(vars(app), "send_task", send)
+    monkeypatch.setattr(publishing, "_home", None)
     made = Ledger()
     given: Any = made
     publishing.install(app, given)
@@ -282,3 +285,29 @@ def test_applications_without_an_installation_are_left_alone(ledger: Ledger) -> 
     assert task.delay(1, 2).id != "id0"
     group(task.s(1, 2)).delay()
     assert not ledger.taken
+
+
+def test_another_current_application_publishes_nothing_durable(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers.export(calling.add)
+    handlers.export(calling.again)
+    usual = get_current_app()
+    other = Celery("second", broker="memory://")  # what is made last is current
+    try:
+        published: list[str] = []
+        monkeypatch.setattr(other.amqp, "send_task_message", lambda _, name, *__, **___: published.append(name))
+        one: Any = calling.add
+        assert one.app is other
+        result = one.delay(1, 2)
+        assert (result.id, result.app) == ("id0", app)
+        calling.again.apply_async(("folder", "line"), countdown=3)
+        group(one.s(1, 2), one.s(3, 4)).delay()
+        chain(one.s(1, 2), one.s(3)).delay()
+        other.send_task("calls.add", (1, 2))
+        assert [inside for _, inside in ledger.taken] == [False] * 5
+        calling.plain.delay("folder", "line")
+        monkeypatch.setattr(handlers, "_patterns", ["far.*"])
+        Celery("third", broker="memory://", set_as_current=False).send_task("far.away")
+        assert published == ["calls.plain"]
+        assert len(ledger.taken) == 6
+    finally:
+        usual.set_current()
