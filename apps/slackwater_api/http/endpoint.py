@@ -204,6 +204,13 @@ class ApiView(PublicView):
             response[name] = value
         return response
 
+    def finalize_response(self, request: Request, response: Any, *args: Any, **kwargs: Any) -> Any:
+        """The answer, whatever it is, which tells where its operation is to go."""
+        found = super().finalize_response(request, response, *args, **kwargs)
+        if self.operation is not None and self.operation.deprecated is not None:
+            self.operation.deprecated.tell(found)
+        return found
+
     def _respond(self, request: Request, *args: Any, **kwargs: Any) -> HttpResponseBase:
         """An answer with its ETag, sorted and narrowed as asked."""
         response = super().respond(request, *args, **kwargs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiExample, OpenApiParameter, OpenApiResponse, extend_schema
 from rest_framework import serializers as s
 
-from slackwater_api.http.operation import PARTIAL, QUOTE, Operation, names_of
+from slackwater_api.http.operation import PARTIAL, QUOTE, Deprecated, Operation, names_of
 from slackwater_api.http.pagination import PAGING
 from slackwater_api.http.problems import PROBLEM_TYPE, STATUS, problem_body
 
@@ -225,14 +226,15 @@ def describe(
     takes: str = "application/json",
     conditional: bool = False,
     quote: Any = None,
+    deprecated: Deprecated | None = None,
 ) -> Callable[[View], View]:
     """Describe a method of an endpoint; the scope is checked, and unknown parameters are refused, as described.
 
     The parameters of its address are those that the method takes. ``problems``: statuses besides those that every
     endpoint has, every address with parameters and every body. ``body``: a shape;
     ``NO_BODY`` for nothing or ``{}``. ``media``, ``takes``: the types of answer and body. ``conditional``: a change that heeds
-    ``If-Match``. ``quote``: the shape of what ``dry_run`` answers. What answers 200 with a shape to a GET gets an ETag, and
-    takes ``fields`` and, where it is a list, ``sort``.
+    ``If-Match``. ``quote``: the shape of what ``dry_run`` answers. ``deprecated``: it is to go, as its
+    answers tell. What answers 200 with a shape to a GET gets an ETag, and takes ``fields`` and, where it is a list, ``sort``.
     """
     shape = answers.get(200)
     reads = body is None and set(answers) == {200} and media == "application/json" and names_of(shape)[0]
@@ -267,6 +269,7 @@ def describe(
             replies[304] = OpenApiResponse(description="Nothing has changed since `If-None-Match`.")
         if quote is not None:
             replies[200, QUOTE] = OpenApiResponse(quote, description="With `dry_run`: a quote; nothing was stored.")
+        operation = replace(operation, deprecated=deprecated)
         problem_examples = [problem_example(code) for code in DETAILS if STATUS[code][0] in statuses]
         described: View = extend_schema(
             operation_id=operation_id,
@@ -275,6 +278,7 @@ def describe(
             request=None if body in (None, NO_BODY) else {takes: body},
             responses={**replies, **_problems(sorted(statuses))},
             parameters=[*shown, REQUEST_ID],
+            deprecated=deprecated is not None,
             examples=[*examples, *_answered(operation_id, media), *problem_examples],
         )(view)
         vars(described)["operation"] = operation

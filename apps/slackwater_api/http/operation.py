@@ -10,11 +10,13 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Any
 
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpResponse, QueryDict
+from django.utils.http import http_date
 from rest_framework import serializers as s
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -33,8 +35,30 @@ TAG = re.compile(r'(W/)?("[\x21\x23-\x7e]*")')
 DEEP = frozenset({"metadata"})
 """Parameters that stand for an object: ``metadata[name]=value``."""
 MAX_HEADER = 4_000
+NOTICE = timedelta(days=180)
 IDENTITY = ("id", "name", "day", "slug", "sha256", "category", "tier", "kind", "number", "attempt", "stream", "at")
 """What an item of a list may be called by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deprecated:
+    """That an operation is to go: it is announced as long before as ``docs/api.md`` promises."""
+
+    since: datetime
+    sunset: datetime
+    words: str
+    """The address of what is said about it."""
+
+    def __post_init__(self) -> None:
+        if self.sunset - self.since < NOTICE:
+            raise ValueError(f"what is to go is announced {NOTICE.days} days before")
+
+    def tell(self, response: HttpResponse) -> None:
+        """Set the headers of RFC 9745 and RFC 8594."""
+        response["Deprecation"] = f"@{int(self.since.timestamp())}"
+        response["Sunset"] = http_date(self.sunset.timestamp())
+        link = f'<{self.words}>; rel="deprecation"'
+        response["Link"] = f"{response['Link']}, {link}" if response.has_header("Link") else link
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +80,7 @@ class Operation:
     is_list: bool = False
     sorted_here: frozenset[str] = frozenset()
     """The fields by which a list can be sorted that is paged here. The others are, in the database."""
+    deprecated: Deprecated | None = None
 
     def check(self, query: QueryDict) -> None:
         """``InvalidInput`` for a parameter there is not: a misspelt one is refused, not passed over."""

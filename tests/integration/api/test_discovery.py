@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
-from django.test import Client
+from django.test import Client, RequestFactory
+from django.urls import path
 from django.utils import timezone
+from drf_spectacular.generators import SchemaGenerator
+from drf_spectacular.settings import spectacular_settings
+from rest_framework.request import Request
+from rest_framework.response import Response
 
+from scheduler_ext.core.errors import NotFound
+from slackwater_api.http.endpoint import READ, ApiView
+from slackwater_api.http.openapi import describe
+from slackwater_api.http.operation import Deprecated
 from slackwater_api.http.reference import document
+from slackwater_api.v1.shapes.organization import WhoAmI
 from slackwater_tenants.models import StreamTicket
 from tests.support.api import ApiClient, client_of
 
@@ -90,6 +100,33 @@ def test_a_page_may_read_what_its_key_is_answered_where_the_key_says_so(acme: Ap
     for wrong in ("*", "https://app.example.org/", "null", "app.example.org", 1):
         answer = acme.post("/keys", {"name": "x", "scopes": ["read"], "origins": [wrong]})
         assert (answer.status, answer.body["field"]) == (422, "origins[0]")
+
+
+def test_what_is_to_go_says_so_in_its_answers_and_in_the_document(
+    acme: ApiClient, rf: RequestFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    since = datetime(2026, 7, 1, tzinfo=UTC)
+    going = Deprecated(since=since, sunset=since + timedelta(days=180), words="/api/docs/")
+
+    class Old(ApiView):
+        @describe("get_old", "Get the old", READ, {200: WhoAmI}, deprecated=going)
+        def get(self, request: Request) -> Response:
+            """One."""
+            if "not" in request.headers:
+                raise NotFound("no more")
+            return Response({})
+
+    for headers in ({}, {"not": "here"}):
+        found = Old.as_view()(rf.get("/", headers={"authorization": f"Bearer {acme.text}", **headers}))
+        assert found.status_code == (404 if headers else 200)
+        told = [found.headers[name] for name in ("Deprecation", "Sunset", "Link")]
+        assert told == ["@1782864000", "Mon, 28 Dec 2026 00:00:00 GMT", '</api/docs/>; rel="deprecation"']
+    monkeypatch.setattr(spectacular_settings, "POSTPROCESSING_HOOKS", [])
+    shown = SchemaGenerator(patterns=[path("api/v1/old", Old.as_view())]).get_schema(public=True)
+    assert shown["paths"]["/api/v1/old"]["get"]["deprecated"] is True
+    assert "Deprecation" not in acme.get("/whoami").headers
+    with pytest.raises(ValueError, match="180 days"):
+        Deprecated(since=since, sunset=since + timedelta(days=179), words="/")
 
 
 def test_a_ticket_opens_its_stream_once_and_soon(acme: ApiClient) -> None:

@@ -82,7 +82,10 @@ def test_every_submission_can_be_quoted_and_refuses_what_it_would_refuse(cell: C
     assert quoted(cell, f"/workflows/{made['id']}/tasks", {"tasks": [{"handler": HANDLER}]})["tasks"] == 1
     cell.client.post(f"/workflows/{made['id']}/cancel")
     assert quoted(cell, f"/workflows/{made['id']}/retry", {})["tasks"] == 2
-    assert quoted(cell, f"/tasks/{made['task_ids'][0]}/retry")["tasks"] == 1
+    for again in ("retry", "resubmit"):
+        assert quoted(cell, f"/tasks/{made['task_ids'][0]}/{again}")["tasks"] == 1
+    assert cell.client.post("/workflow-templates", {"name": "t", "workflow": {"tasks": chain}}).status == 201
+    assert quoted(cell, "/workflow-templates/t/submit", {})["tasks"] == 2
     assert quoted(cell, "/schedules", SCHEDULE)["tasks"] == 1
     plan = cell.client.post("/schedules", SCHEDULE).body
     assert quoted(cell, f"/schedules/{plan['id']}/run")["tasks"] == 1

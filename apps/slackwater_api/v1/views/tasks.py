@@ -290,6 +290,7 @@ class ResubmitTask(ApiView, path="tasks/<uuid:task_id>/resubmit", tag="tasks"):
             request_example("another argument", {"kwargs": {"to": "b@example.org"}, "tier": "regular"}),
             answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
         ],
+        quote=Quote,
     )
     def post(self, request: Request, task_id: UUID) -> Response:
         """A new task, whose ``copied_from`` is this one: what is given is merged over what it had."""

@@ -16,6 +16,7 @@ from slackwater_api.http.openapi import EXAMPLE_ID, answer_example, describe, re
 from slackwater_api.http.sorting import Column, PagedList, each, moment, whole
 from slackwater_api.v1.filters import TemplateFilter
 from slackwater_api.v1.shapes.common import as_shape, listing
+from slackwater_api.v1.shapes.explain import Quote
 from slackwater_api.v1.shapes.tasks import WorkflowSubmitted
 from slackwater_api.v1.shapes.templates import TemplateIn, TemplateOut, TemplateSummary, TemplateUse
 from slackwater_tasks.submission import templates
@@ -112,6 +113,7 @@ class SubmitTemplate(ApiView, path="workflow-templates/<str:template_name>/submi
             request_example("a day", {"parameters": {"day": "2030-01-31"}}),
             answer_example("stored", {"id": EXAMPLE_ID, "task_ids": [EXAMPLE_ID], "created": True}, 201),
         ],
+        quote=Quote,
     )
     def post(self, request: Request, template_name: str) -> Response:
         """A workflow like any other; its parameters are checked by the template's schema."""
