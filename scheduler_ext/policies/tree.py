@@ -141,6 +141,8 @@ class TreeChooser(Chooser):
         self._lines: dict[int, Line] = {}
         self._of_tenant: dict[int, list[Line]] = {}
         self._closed: set[int] = set()
+        self._plain_key = type(rules).key is Rules.key
+        """Whether the policy keys accounts as they are by default: spared the call, which is one for each charge."""
         self._kinds: dict[int, set[WorkKind]] = {}
         """By category at its ceiling: the kinds of its tasks that may be below it."""
         self._full: set[Hashable] = set()
@@ -466,7 +468,7 @@ class TreeChooser(Chooser):
 
     def _charge(self, account: Account, kind: WorkKind, milli: int, vector: Vector) -> None:
         """Let an account, and those above it, hold so much more; what it held until now counts as served."""
-        growth, key = self._growth(), self._rules.key
+        growth = self._growth()
         each = account
         while each.parent is not None:
             if each.served_at != growth:
@@ -474,7 +476,7 @@ class TreeChooser(Chooser):
                 each.served_at = growth
             each.hold(kind, milli, vector)
             each.tie = (each.served - each.share * growth) / each.turns
-            each.key = key(each)
+            each.key = (each.share + each.past) * each.weight if self._plain_key else self._rules.key(each)
             each = each.parent
         if each.counts:
             each.hold(kind, milli, vector)

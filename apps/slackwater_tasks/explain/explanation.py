@@ -18,7 +18,7 @@ from slackwater_tasks.ledger.connection import fetch_all, fetch_named
 from slackwater_tasks.read.tasks import word
 from slackwater_tenants.scoping import current_tenant_id
 
-UNFORESEEN = frozenset({"paused", "never_fits", "no_node", "dispatcher"})
+UNFORESEEN = frozenset({"paused", "never_fits", "no_labels", "no_node", "dispatcher"})
 """Blockers that somebody has to remove."""
 
 

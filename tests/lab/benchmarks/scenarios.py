@@ -109,7 +109,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             title="Cohorts of lines with quotas that lend: 15,000 tasks, no schedule is shorter than 66 s",
             parameters={"permille": 1000, "nodes": 1, "children": 5, "live": 1},
             columns={
-                "how": "", "tasks": "tasks", "makespan_s": "makespan s", "quota_use": "quota in use",
+                "how": "", "tasks": "tasks", "load": "load before", "makespan_s": "makespan s", "quota_use": "quota in use",
                 "wait_small_s": "mean wait small s", "wait_medium_s": "medium s", "wait_large_s": "large s",
             },
             scheduler=OPEN,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from scheduler_ext.conf import SchedulerConf
@@ -39,7 +40,8 @@ def run(permille: int, nodes: int, children: int, live: int) -> None:
     tell("simulating", 0, 0)
     report("RESULT", how="simulated", **_simulated())
     if live:
-        report("RESULT", how="live", nodes=nodes, permille=permille, **_live(permille, nodes, children))
+        load = round(os.getloadavg()[0], 1)
+        report("RESULT", how="live", nodes=nodes, permille=permille, load=load, **_live(permille, nodes, children))
 
 
 def _simulated() -> dict[str, float]:
