@@ -47,7 +47,7 @@ check: env-dev ## what to run while working: format, lint, types, and the tests 
 	@.venv/bin/ruff check -q .
 	@.venv/bin/lint-imports --no-logo >/dev/null || .venv/bin/lint-imports
 	@$(PYTHON) -m mypy
-	@SLACKWATER_TEST_EXAMPLES=few $(PYTEST) -q -n $(CORES) -m "not slow" $(PYTEST_ARGS) tests/architecture tests/property tests/unit
+	@$(PYTEST) -q -n $(CORES) -m "not slow" $(PYTEST_ARGS) tests/architecture tests/property tests/unit
 
 test-slow: env-dev ## the tests that take minutes (torture, long runs), and each property with ten times the examples
 	@$(PYTEST) -n $(PYTEST_WORKERS) -m "slow and not browser and not external" $(PYTEST_ARGS)

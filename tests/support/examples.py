@@ -1,11 +1,10 @@
-"""How many examples a property is tried with: at most fifty in `make test`, twenty times as many in `make test-slow`,
-half of them in `make check`."""
+"""How many examples a property is tried with: at most 25 in `make test`, forty times as many in `make test-slow`."""
 
 import os
 
 from hypothesis import HealthCheck, settings
 
-TIMES = {"": 0.5, "few": 0.25, "thorough": 10.0}
+TIMES = {"": 0.25, "thorough": 10.0}
 EXAMPLES = 100
 
 

@@ -6,6 +6,7 @@ import asyncio
 import json
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +95,7 @@ def test_many_streams_on_one_process(
 
 
 @pytest.mark.e2e
-@pytest.mark.parametrize("handler", ["demo.echo", "demo.nap", "demo.doze"])
-def test_the_workers_tell_beginnings_and_ends(
-    database_url: str, redis_url: str, redis_client: redis.Redis, handler: str
-) -> None:
+def test_the_workers_tell_beginnings_and_ends(database_url: str, redis_url: str, redis_client: redis.Redis) -> None:
     """Real processes: a worker tells of beginnings only while somebody follows; coroutines and threads too."""
     platform = Platform(database_url, redis_url)
     try:
@@ -109,12 +107,15 @@ def test_the_workers_tell_beginnings_and_ends(
             entries: Any = redis_client.xrange(names.changes())
             return [change for _, fields in entries for change in json.loads(fields[change_feed.FIELD.encode()])]
 
-        quiet = platform.submit(handler, 0.05)
-        platform.wait(quiet)
-        wait_until(lambda: [c[:2] for c in told()] == [[str(quiet), 6]], message="only its end was told")
-        redis_client.set(names.watched(), 1, ex=60)
+        handlers = ("demo.echo", "demo.nap", "demo.doze")
+        quiet = [platform.submit(handler, 0.05) for handler in handlers]
+        for task_id in quiet:
+            platform.wait(task_id)
+        ends = sorted([str(task_id), 6] for task_id in quiet)
+        wait_until(lambda: sorted(change[:2] for change in told()) == ends, message="only their ends were told")
+        redis_client.set(names.watched(), 1, ex=600)
 
-        def heard() -> bool:
+        def heard(handler: str) -> bool:
             workflow = platform.workflow({"name": "a", "handler": handler, "args": [0.05]})
             platform.wait(workflow["a"])
             row = Task._plain.get(pk=workflow["a"])
@@ -122,7 +123,8 @@ def test_the_workers_tell_beginnings_and_ends(
             wanted = [[str(row.pk), s, platform.tenant.pk, str(row.workflow_id)] for s in (5, 6)]
             return of_it == wanted
 
-        wait_until(heard, message="beginning and end were told")
+        for handler in handlers:
+            wait_until(partial(heard, handler), message=f"beginning and end of {handler} were told")
         assert not LiveTask._plain.exists()
     finally:
         platform.close()
