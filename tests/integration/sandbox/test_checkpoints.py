@@ -93,7 +93,8 @@ def test_one_that_comes_to_its_end_though_asked_has_ended(bench: Bench) -> None:
 
 def test_too_much_is_told_and_the_script_goes_on(bench: Bench) -> None:
     kept = Kept()
-    script = 'head -c 2000 /dev/zero >"$CHECKPOINT_DIR/big"; sleep 0.3; echo 1 >"$SLACKWATER_RESULT"'
+    publish = 'head -c 2000 /dev/zero >"$CHECKPOINT_DIR/.new"; mv "$CHECKPOINT_DIR/.new" "$CHECKPOINT_DIR/big"'
+    script = f'{publish}; sleep 1; echo 1 >"$SLACKWATER_RESULT"'
     finished = turn(bench, kept, script, most_bytes=1_000)
     assert finished.outcome is Outcome.SUCCEEDED, finished.error
     assert kept.contents == []
