@@ -130,7 +130,7 @@ class Conf:
     host: str = "127.0.0.1"
     """Address the API listens on under ``make up``."""
     port: int = 8000
-    """Port of the API under ``make up``; 0 takes a free one and prints it."""
+    """Port of the API under ``make up``. 0 takes a free one and prints it, as does a default that is taken."""
     var: str = "var"
     """All local data: the embedded servers, logs, ``demo.env``. The service's default: ``var/`` in the project, or in
     ``~/.local/share/slackwater/`` where Slackwater is installed as a package."""

@@ -17,6 +17,7 @@ import psutil
 import psycopg
 import pytest
 
+from slackwater.local.supervisor import UpOptions, with_ports
 from tests.support.processes import ROOT, ManagedProcess, manage, running
 from tests.support.waiting import wait_until
 
@@ -234,11 +235,15 @@ def refused(var: Path, **more: str) -> str:
     return done.stderr
 
 
-def test_a_taken_port_is_refused_before_anything_starts(var: Path) -> None:
+def test_a_chosen_port_that_is_taken_is_refused_before_anything_starts(var: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert f"port {port} of 127.0.0.1 cannot be used" in refused(var, SLACKWATER_PORT=str(port))
-    assert not (var / "postgres").exists()
+        assert not (var / "postgres").exists()
+        default = UpOptions(
+            host="127.0.0.1", port=port, workers=1, concurrency=1, var=var, database_url="", redis_url="", public_url=""
+        )
+        assert with_ports(default).port not in {0, port}, "nobody chose it"
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,8 @@ class UpOptions(Layout):
     """What `up` was asked for. An empty URL means an embedded server; port 0 means a free one."""
 
     flower_port: int = FLOWER_PORT
+    insists: bool = False
+    """Whether somebody chose the port: if it is taken, no other will do."""
     var: Path
     database_url: str
     redis_url: str
@@ -172,8 +174,11 @@ def _table(options: UpOptions, servers: Servers, url: str) -> str:
     return "\n".join(["", "Slackwater is up".center(width, "─"), *lines, "─" * width, ""])
 
 
-def _with_ports(options: UpOptions) -> UpOptions:
+def with_ports(options: UpOptions) -> UpOptions:
+    """Choose the ports that are left to choose; raises ServerError when the one that was asked for is taken."""
     port = options.port or free_port()
+    if not options.insists and not _is_free(options.host, port):
+        port = free_port()
     _require_port(options.host, port)
     flower = FLOWER_PORT if _is_free("127.0.0.1", FLOWER_PORT) else free_port()
     password = password_in(options.var / FLOWER_FILE, data_exists=False, server="Flower")
@@ -229,7 +234,7 @@ def run_platform(options: UpOptions) -> None:
         keep_private(options.var)
         require_space(options.var)
         is_first = not (options.var / FLOWER_FILE).exists()
-        options = _with_ports(options)
+        options = with_ports(options)
         console = Console(options.var / "log")
         if is_first:
             words = f"name {FLOWER_USER}, password {options.flower_password}"

@@ -51,6 +51,8 @@ from scheduler_ext.worker.journal import Journal
 log = logging.getLogger(__name__)
 
 POLL_S = 0.04
+IDLE_POLL_S = 0.12
+"""While nothing runs; what begins meanwhile is looked at that much later."""
 BEAT_EVERY_S = 0.2
 POLL_SCRIPTS_S = 1.0
 RECONCILE_EVERY_S = 5.0
@@ -237,11 +239,15 @@ class Agent:
     # -- children -----------------------------------------------------------------------------------------------------
     async def _look(self) -> None:
         while True:
-            if not psutil.pid_exists(self.master_pid) or os.getppid() != self.master_pid:
+            if self._is_orphan():
                 log.warning("the worker is gone")
                 return
             await self._ledger(self.watch.look)
-            await asyncio.sleep(POLL_S)
+            await asyncio.sleep(POLL_S if self.watch.busy() else IDLE_POLL_S)
+
+    def _is_orphan(self) -> bool:
+        """Whether the worker is gone: another process is this one's parent then."""
+        return os.getppid() != self.master_pid
 
     async def _reconcile(self) -> None:
         """Hand back what the ledger says runs here and neither journal nor agent knows, twice in a row."""
@@ -384,7 +390,7 @@ class Agent:
         lost = self.code == LOST_NODE
         if not lost:
             await self.draining.begin()
-        if lost or not psutil.pid_exists(self.master_pid) or os.getppid() != self.master_pid:
+        if lost or self._is_orphan():
             self._kill_children()
         for run in self.scripts.values():
             if lost:

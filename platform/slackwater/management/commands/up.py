@@ -2,6 +2,7 @@
 
 import ctypes
 import importlib.util
+import os
 import signal
 import sys
 from argparse import ArgumentParser, ArgumentTypeError
@@ -39,6 +40,7 @@ class Command(BaseCommand):
             var=Path(given.var),
             host=given.host,
             port=given.port,
+            insists="SLACKWATER_PORT" in os.environ,
             workers=options["workers"],
             concurrency=options["concurrency"],
             database_url=given_database_url(),
