@@ -66,7 +66,8 @@ OPTIONS: Final = (
            TASK, Fate.KEPT, "Celery's own code computes it."),
     *_rows("retry_jitter", TASK, Fate.KEPT, "Celery's own code computes it."),
     *_rows("rate_limit", TASK, Fate.CHANGED, "An execution rate of the handler, exact and of all workers together,",
-           "where Celery counts in each worker. One that an operator has set for the handler stays."),
+           "where Celery counts in each worker; `6/m` is one in ten seconds. One that an operator has set for the handler",
+           "stays."),
     *_rows("acks_late", TASK, Fate.KEPT, "Set: a run that is lost with its worker is repeated while attempts are left.",
            "Not set: its task has failed."),
     *_rows("reject_on_worker_lost acks_on_failure_or_timeout", TASK, Fate.MEANINGLESS,
@@ -186,7 +187,7 @@ def priority(value: int, app: Any) -> int:
 
 
 def _rate(task: Any) -> tuple[int, int] | None:
-    """``"100/m"`` as (100, 60); a fraction of a start becomes a longer time frame."""
+    """``"100/m"`` as (5, 3), the shortest frame of whole seconds: Celery starts one after the other, evenly."""
     if not task.rate_limit:
         return None
     number, _, unit = str(task.rate_limit).partition("/")
@@ -198,7 +199,7 @@ def _rate(task: Any) -> tuple[int, int] | None:
         raise _refused(task, "rate_limit", f"{task.rate_limit!r} is no rate") from None
     if starts < 0:
         raise _refused(task, "rate_limit", f"{task.rate_limit!r} is no rate")
-    return (starts.numerator, frame * starts.denominator) if starts else None
+    return (starts / frame).as_integer_ratio() if starts else None
 
 
 # -- of one call --------------------------------------------------------------------------------------------------

@@ -79,6 +79,11 @@ def install(app: Celery, ledger: Results) -> None:
         """A result whose children the ledger knows."""
 
         @property
+        def supports_native_join(self) -> Any:
+            """Whether a group may ask the backend for all its results at once: not for the ledger's."""
+            return not is_ledger_id(self.id) and super().supports_native_join
+
+        @property
         def children(self) -> Any:
             """The tasks it has submitted; ``None`` if none."""
             if not is_ledger_id(self.id):

@@ -244,7 +244,7 @@ def test_the_terms_of_a_task_are_those_of_its_class() -> None:
     }  # fmt: skip
     found = terms(**given)
     assert dict(found.defaults) == {"total_attempts": 100, "execution_cap_s": 30.0}
-    assert (found.repeats, found.rate) == (Repeats.LOST, (3, 120))
+    assert (found.repeats, found.rate) == (Repeats.LOST, (1, 40))
     assert terms(retry_kwargs={"max_retries": 9}).defaults == {"total_attempts": 10}
     for wrong in (
         {"max_retries": 100}, {"rate_limit": "many"}, {"time_limit": 1, "soft_time_limit": 2}, {"Request": "my:Own"},
