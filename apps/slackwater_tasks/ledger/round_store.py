@@ -55,8 +55,7 @@ from slackwater_tasks.ledger.snapshot_rows import (
 
 REFRESH_S = 1.0
 """Seconds between two readings of plans, lines, handlers and learnt run times; a change holds with the next round."""
-REFRESH_AHEAD_S = 0.75
-"""After a round they are read this early, so that seldom a task waits for it in one."""
+REFRESH_AHEAD_S = 0.75  # after a round they are read this early, so that seldom a task waits for it in one
 LEARN_S = 0.05
 """Seconds between two searches for missing run times: until found, such tasks run alone."""
 LEARNT_FROM = 5
@@ -432,8 +431,7 @@ class PgRoundStore(RoundStore):
                     task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind,
                     handler_id=handler_id, priority=priority, latest_start=latest, expected_us=expected, long_us=long,
                     submitted_at=rank / 1e6 if by_arrival else submitted_s(task_id), alone=alone, mutex_key=mutex,
-                    mutex_limit=limit,
-                    avoid_node=avoid,
+                    mutex_limit=limit, avoid_node=avoid,
                 )
             )  # fmt: skip
         return self.line_of(line_id, info, tuple(heads))
@@ -447,10 +445,7 @@ class PgRoundStore(RoundStore):
         )  # fmt: skip
 
     def look(self, *, decided: int, more: bool) -> bool:
-        """Adapt how many tasks are nominated next time: looking at tasks in vain is most of a round's cost.
-
-        What is nearly due to be read again is read now, while no task waits for it.
-        """
+        """Adapt how many tasks are nominated next time, as looking in vain is most of a round's cost; read on, if due."""
         self._refresh(force=time.monotonic() - self.reference.read_at >= REFRESH_AHEAD_S)
         if not more:
             self._want = max(FEW, 2 * decided, self._want // 4)
