@@ -9,8 +9,9 @@ from uuid import UUID
 import pytest
 from django.db import connection
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import Conflict, InvalidInput
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_schedules.services import create_schedule, run_now
 from slackwater_tasks.control import cancel, maps, workflows
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.control.resubmit import resubmit
@@ -19,7 +20,7 @@ from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.models import LiveTask, MapNode, Task, TaskEvent, Workflow
 from slackwater_tasks.read import tasks as reading
-from slackwater_tasks.submission import service
+from slackwater_tasks.submission import service, templates
 from slackwater_tasks.upkeep import ended_workflows
 from slackwater_tenants.models import Tenant, TenantCounter
 from slackwater_tenants.scoping import tenant_scope
@@ -212,6 +213,53 @@ def test_a_map_that_is_cancelled_takes_its_elements_with_it(tenant: Tenant) -> N
         TaskState.CANCELLED
     }
     assert TaskEvent._plain.filter(task_id=flow.thumb, reason="its 2 elements were made").count() == 1
+
+
+def test_a_template_with_a_map_is_fired_and_outlives_an_upkeep_that_dies_at_each_step(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thumb = {
+        "name": "thumb",
+        "handler": HANDLER,
+        "depends_on": ["list"],
+        "map": {"over": "list", "path": {"$param": "at"}},
+    }
+    graph = {"tasks": [{"name": "list", "handler": HANDLER, "args": [{"$param": "day"}]}, thumb]}
+    needs = {
+        "properties": {"day": {"type": "string"}, "at": {"type": "string", "default": "files"}},
+        "required": ["day"],
+    }
+    templates.store(tenant, {"name": "thumbs", "parameters": needs, "workflow": graph})
+    use = {"template": "thumbs", "parameters": {"day": "$fire_at"}}
+    plan = {"name": "nightly", "kind": "daily", "overlap": "skip", "workflow": use}
+    schedule = create_schedule(tenant, plan)
+    fired = run_now(tenant.pk, schedule.pk)
+    first, node = Task._plain.filter(workflow=fired.workflow_id).order_by("pk").values_list("pk", flat=True)
+    hand = HandWorker()
+    hand.run(first, result='{"files": [1, 2]}')
+
+    def turn(dies_at: str) -> None:
+        with monkeypatch.context() as broken:
+            broken.setattr(f"{maps.__name__}.{dies_at}", dying)
+            due = fetch_all(sql.due.MAPS, [50])
+            with pytest.raises(KeyboardInterrupt):
+                maps.advance(due)
+
+    def dying(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    turn("events.write")
+    assert Task._plain.filter(workflow=fired.workflow_id).count() == 2, "half of it is nothing of it"
+    assert upkeep() == 1
+    elements = MapNode._plain.get(pk=node).elements or ()
+    hand.run(*elements, result="0")
+    turn("transitions.release")
+    with pytest.raises(Conflict):
+        run_now(tenant.pk, schedule.pk)
+    assert upkeep() == 1
+    ended = Task._plain.get(pk=node)
+    assert (ended.state, ended.result, len(elements)) == (TaskState.SUCCEEDED, [0, 0], 2)
+    assert Task._plain.filter(workflow=fired.workflow_id).count() == 4
 
 
 @pytest.mark.parametrize(
