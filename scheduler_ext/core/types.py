@@ -241,9 +241,11 @@ class Snapshot:
     """Starts that each rate limit still allows now, by its id."""
     past_use: Mapping[str, float] = field(default_factory=dict)
     """Past use, which decays, in cell-seconds, by ``tenant ID``, ``pool PATH`` and ``workflow TENANT ID``."""
-    workflows: Mapping[tuple[str, int], Mapping[str, tuple[Slots, Vector]]] = field(default_factory=dict)
-    """By pool and tenant: what each workflow with a share of its own holds, and by the empty name all else. Only of tenants
-    that have such workflows."""
+    workflows: Mapping[str, Mapping[int, Mapping[str, tuple[Slots, Vector]]]] = field(default_factory=dict)
+    """By pool and, in it, by tenant: what each workflow with a share of its own holds, and by the empty name all else.
+
+    Only of tenants that have such workflows.
+    """
     kept: Kept = NOBODY
 
 

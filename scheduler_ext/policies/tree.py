@@ -356,7 +356,7 @@ class TreeChooser(Chooser):
         """Open the account of a workflow below its tenant's, or of all else there, and count what is in flight on it."""
         account = self._account(path, None)
         account.turns = max(1, line.weight)
-        held = snapshot.workflows.get((line.pool, line.tenant_id), {}).get(line.workflow)
+        held = snapshot.workflows.get(line.pool, {}).get(line.tenant_id, {}).get(line.workflow)
         if held is not None:
             account.hold_all(*held)
         self._remember(account, snapshot.past_use.get(member_name(line.tenant_id, line.workflow), 0.0), above=False)

@@ -20,6 +20,7 @@ from scheduler_ext.core.resources import add, filled, subtract
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import (
     MILLI,
+    NO_SLOTS,
     Decision,
     LineView,
     NodeView,
@@ -34,6 +35,8 @@ from scheduler_ext.core.types import (
 from scheduler_ext.policies.base import OrderPolicy, RankInput, SharePolicy
 from scheduler_ext.round.gate import share_milli
 from scheduler_ext.round.prioritizer import prioritize
+
+Workflows = Mapping[str, Mapping[int, Mapping[str, tuple[Slots, Vector]]]]
 
 SHORT_PART: Final = 4
 """A waiting task is short beside a running one when it is expected to take at most this part of its run time."""
@@ -178,6 +181,7 @@ def without(snapshot: Snapshot, turns: Sequence[Turn]) -> Snapshot:
         return snapshot
     nodes = {node.node_id: node for node in snapshot.nodes}
     tenants, held, pools = dict(snapshot.tenants), dict(snapshot.mutex_held), dict(snapshot.pools)
+    workflows = snapshot.workflows
     for turn in turns:
         node, vector, kind = nodes.get(turn.node_id), filled(turn.line.vector), turn.task.kind
         if node is not None:
@@ -193,9 +197,20 @@ def without(snapshot: Snapshot, turns: Sequence[Turn]) -> Snapshot:
             )  # fmt: skip
         if turn.line.pool in pools:
             pools[turn.line.pool] = _pool_without(pools[turn.line.pool], turn.line.tenant_id, {kind: MILLI}, vector)
+        if turn.line.tenant_id in workflows.get(turn.line.pool, ()):
+            workflows = _workflow_without(workflows, turn.line, {kind: MILLI}, vector)
         if turn.task.mutex_key is not None:
             held[turn.task.mutex_key] = held.get(turn.task.mutex_key, 0) - 1
-    return replace(snapshot, nodes=tuple(nodes.values()), tenants=tenants, mutex_held=held, pools=pools)
+    return replace(snapshot, nodes=tuple(nodes.values()), tenants=tenants, mutex_held=held, pools=pools,
+                   workflows=workflows)  # fmt: skip
+
+
+def _workflow_without(workflows: Workflows, line: LineView, slots: Slots, vector: Vector) -> Workflows:
+    of_pool = workflows[line.pool]
+    members = of_pool[line.tenant_id]
+    held, used = members.get(line.workflow, (NO_SLOTS, vector))
+    left = (add_slots(held, slots, -1), subtract(filled(used), vector))
+    return {**workflows, line.pool: {**of_pool, line.tenant_id: {**members, line.workflow: left}}}
 
 
 def _pool_without(pool: PoolView, tenant_id: int, slots: Slots, vector: Vector) -> PoolView:

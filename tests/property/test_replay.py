@@ -39,9 +39,9 @@ def test_equal_snapshots_have_equal_digests(cell: Snapshot) -> None:
 
 def _recorded() -> dict[str, object]:
     ends = (RunEnd(at=1010.0, kind=WorkKind.PROCESS, vector=(1, 0, 0, 0, 0, 0)),)
-    cell = snapshot(
-        [many(1, 3, pool="a/b")], [node(1, ends=ends)], pools={"a/b": PoolView(used_slots_milli={WorkKind.PROCESS: 5})}
-    )
+    held = {"a/b": {1: {"": (HELD, ()), "w": (HELD, ())}}}
+    lines = [many(1, 3, pool="a/b"), many(2, 3, tenant=1, pool="a/b", workflow="w", weight=2)]
+    cell = snapshot(lines, [node(1, ends=ends)], pools={"a/b": PoolView(used_slots_milli=HELD)}, workflows=held)
     document: dict[str, object] = json.loads(
         replay.record(cell, CONF, "equal", {}, prioritize(cell, CONF, share_policy("equal")))
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain
 from math import exp
 from typing import Any, Final
 
@@ -132,7 +133,7 @@ def _held(snapshot: Snapshot) -> dict[str, tuple[Slots, Vector]]:
     }
     for path, pool in snapshot.pools.items():
         held[f"pool {path}"] = (pool.used_slots_milli, filled(pool.used))
-    for (_, tenant_id), members in snapshot.workflows.items():
+    for tenant_id, members in chain.from_iterable(pool.items() for pool in snapshot.workflows.values()):
         for workflow, (slots, used) in members.items():
             name = member_name(tenant_id, workflow)
             so_far, before = held.get(name, (NO_SLOTS, zero()))

@@ -310,7 +310,7 @@ class PgRoundStore(RoundStore):
         return running_ends.running(self.db.conn, now, vectors, self.learnt_of)
 
     def _in_flight(self, rows: Sequence[Any]) -> tuple[dict[int, Flight], dict[int, TenantView], dict[str, PoolView],
-                                                       dict[tuple[str, int], dict[str, tuple[Slots, Vector]]]]:  # fmt: skip
+                                                       dict[str, dict[int, dict[str, tuple[Slots, Vector]]]]]:  # fmt: skip
         """What is in flight, by node, tenant, pool and workflow with a share of its own, from the rows themselves.
 
         No second account can drift.
@@ -320,7 +320,7 @@ class PgRoundStore(RoundStore):
         flights: dict[int, Flight] = {}
         used: dict[int, tuple[Vector, int, Slots]] = {}
         pooled: dict[str, dict[int, tuple[Slots, Vector]]] = {}
-        split: dict[tuple[str, int], dict[str, tuple[Slots, Vector]]] = {}
+        split: dict[str, dict[int, dict[str, tuple[Slots, Vector]]]] = {}
         for node_id, line_id, kind, handler_id, by_itself, exclusive, count, milli in rows:
             info = self.reference.lines[line_id]
             flight = flights.setdefault(node_id, Flight())
@@ -345,7 +345,7 @@ class PgRoundStore(RoundStore):
                 slots, so_far = members.get(info.tenant_id, (NO_SLOTS, zero()))
                 members[info.tenant_id] = (add_slots(slots, held), add(so_far, vector))
             if info.tenant_id in self.reference.split:
-                apart = split.setdefault((pool, info.tenant_id), {})
+                apart = split.setdefault(pool, {}).setdefault(info.tenant_id, {})
                 slots, so_far = apart.get(info.workflow, (NO_SLOTS, zero()))
                 apart[info.workflow] = (add_slots(slots, held), add(so_far, vector))
         tenants = {tid: tenant_view(tid, row, used.get(tid)) for tid, row in self.reference.tenants.items()}
