@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import uuid
@@ -15,8 +14,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import pytest
 
@@ -29,6 +26,7 @@ from slackwater_tenants.services import create_api_key
 from tests.integration.api.test_auth import fingerprint, own_something
 from tests.support.api import ALL_SCOPES, HANDLER, ApiClient, client_of, furnish
 from tests.support.processes import running
+from tests.support.submitters import free_port, is_up
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.timeout(1500)]
@@ -51,22 +49,6 @@ END_KEYS = ("revoke_key", "rotate_key", "delete_member", "change_member")
 """These may end the key that asks, and all that came after them would be a 401: they come last."""
 ROLES = ("owner", "operator", "viewer")
 CHANGES_NOTHING = {"read", "viewer"}
-
-
-def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def answers(url: str) -> bool:
-    """Whether a server is there."""
-    try:
-        with urlopen(url, timeout=5) as response:
-            return bool(response.status == 200)
-    except (URLError, OSError):
-        return False
 
 
 @dataclass
@@ -156,7 +138,7 @@ def served(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Served
     server = [sys.executable, "-m", "granian", "--interface", "asgi", "--port", str(port), "--no-ws"]
     made.configure()
     with running([*server, "slackwater.asgi:application"], env=env, name="api") as api:
-        wait_until(lambda: answers(f"{made.url}/readyz"), timeout=60, message="the API answers")
+        wait_until(lambda: is_up(port), timeout=60, message="the API answers")
         yield made
         assert "Traceback" not in api.output, api.output[-4000:]
 

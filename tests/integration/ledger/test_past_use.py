@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
-import redis
 from django.utils import timezone
 
 from scheduler_ext.core.types import Snapshot
@@ -17,21 +15,11 @@ from slackwater_tasks.models import Leader, PastUse, PolicyChoice
 from slackwater_tasks.submission.service import submit_many
 from slackwater_tenants.models import Pool, Tenant
 from slackwater_tenants.services import create_tenant
-from tests.support.api import furnish
 from tests.support.rounds import Rounds
 
 MINUTE = 60.0
 A_MINUTE_OF_TEN = 60 * (1 - math.exp(-1)) * 10 / 11
 """Ten of the cell's eleven slots (one is for scripts), held for as long as the memory."""
-
-
-@pytest.fixture
-def rounds(transactional_db: None, redis_client: redis.Redis) -> Iterator[Rounds]:
-    """A cell of ten slots."""
-    furnish()
-    made = Rounds(slots=10)
-    yield made
-    made.close()
 
 
 def remember(policy: str = "equal", **parameters: Any) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import redis
 
@@ -16,15 +14,6 @@ from slackwater_tenants.services import create_tenant
 from tests.support.api import furnish
 from tests.support.rounds import Rounds
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture
-def rounds(transactional_db: None, redis_client: redis.Redis) -> Iterator[Rounds]:
-    """A cell of ten slots."""
-    furnish()
-    made = Rounds(slots=10)
-    yield made
-    made.close()
 
 
 def two(first: dict[str, object], second: dict[str, object]) -> tuple[Tenant, Tenant]:
