@@ -75,7 +75,7 @@ class BulkMixin(ButtonsMixin):
         if kind is None:
             return super().told_of_many(name, queryset)
         rows = bulk.matching(kind, self.tasks(queryset))
-        return f"{states(rows) or 'none to which it can be done'} (tasks)"
+        return f"{rows.count():,} tasks ({states(rows) or 'none to which it can be done'})"
 
     def begin(self, request: HttpRequest, name: str, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Note which tasks match now; upkeep does it to them."""

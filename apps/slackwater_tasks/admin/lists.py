@@ -18,7 +18,7 @@ from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, badge, column, seconds, short
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, actor, because, why
-from slackwater_tasks.admin.bulk import BulkMixin
+from slackwater_tasks.admin.dead_groups import GroupsMixin
 from slackwater_tasks.admin.filters import id_range
 from slackwater_tasks.admin.graphs import task_url
 from slackwater_tasks.admin.task_page import state_badge
@@ -60,20 +60,27 @@ class LedgerAdmin(AllTenantsMixin, ReadOnlyMixin, BigTableAdmin):
 
 
 @admin.register(DeadLetter)
-class DeadLetterAdmin(BulkMixin, LedgerAdmin):
+class DeadLetterAdmin(GroupsMixin, LedgerAdmin):
     """Tasks whose attempts are used up. Retrying runs them again."""
 
     list_display = ("task_link", "handler", "tenant", "outcome", "reason", "retries", "when", "next_retry_at")
     list_filter = (("tenant", AutocompleteSelectFilter), ("outcome", ChoicesDropdownFilter))
     list_display_links = ("reason",)
-    readonly_fields = ("task_link", "handler", "when")
-    fields = ("task_link", "handler", "tenant", "outcome", "reason", "when", "retries", "next_retry_at")
+    readonly_fields = ("task_link", "edit", "handler", "when")
+    fields = ("task_link", "edit", "handler", "tenant", "outcome", "reason", "when", "retries", "next_retry_at")
     in_background: ClassVar = {"retry": "retry"}
+    list_before_template = "slackwater_dashboard/to_groups.html"
     buttons: ClassVar = {"retry": Button(label="Retry", method="retry_one", action="Retry: run again", done="retried")}
     beside = ("tenant__slug",)
 
     handler = column("handler", lambda letter: letter.task.handler or "script")
     when = column("since", lambda row: ago(row.at))
+    edit = column(
+        "or",
+        lambda row: format_html(
+            '<a href="{}">edit it and run it again</a>', reverse("admin:slackwater_tasks_task_edit", args=[row.task_id])
+        ),
+    )
 
     def tasks(self, queryset: QuerySet[Any]) -> QuerySet[Any]:
         """What the dead letters are of."""

@@ -7,6 +7,7 @@ from uuid import UUID
 
 from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
+from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.urls import URLPattern, path
@@ -27,7 +28,8 @@ from slackwater_tasks.control import workflow_rerun
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.control.rerun import MAY_RUN_AGAIN, retry
-from slackwater_tasks.models import Task
+from slackwater_tasks.control.resubmit import resubmit
+from slackwater_tasks.models import DeadLetter, Task
 from slackwater_tasks.read import tasks as reading
 from slackwater_tasks.submission import service
 from slackwater_tasks.submission.idempotency import Submission
@@ -156,7 +158,7 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
         return [edit, *super().get_urls()]
 
     def shown(self, request: HttpRequest, obj: Task) -> dict[str, Any]:
-        return {**context_of(obj), "may_edit": self.may(request, "change") and state_of(obj) in UNCLAIMED}
+        return {**context_of(obj), "may_edit": self.may(request, "change") and state_of(obj) in UNCLAIMED | FINAL}
 
     def submit(self, request: HttpRequest, form: forms.TaskForm) -> Submission:
         tenant, values = form.cleaned_data["tenant"], form.values()
@@ -174,10 +176,23 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
         form = forms.TaskForm(request.POST or None, editing=True, initial=forms.initial_of(before))
         if request.method == "POST" and form.is_valid():
             try:
-                edit(task.tenant_id, task.pk, form.changes(before), actor=actor(request))
+                found = self.change(request, task, form.changes(before))
             except SlackwaterError as error:
                 form.refuse(error)
             else:
-                messages.success(request, "The task was changed.")
-                return self.go_to(task.pk)
-        return self.form_page(request, form, forms.fieldsets(editing=True), f"Edit {task}", task)
+                return self.go_to(found)
+        title = f"Edit {task}" if is_live(task) else f"Edit {task} and run it again, as a new task"
+        return self.form_page(request, form, forms.fieldsets(editing=True), title, task)
+
+    def change(self, request: HttpRequest, task: Task, changes: dict[str, Any]) -> UUID:
+        """Edit a task that waits; one that has ended is submitted anew, and is no dead letter any more."""
+        if is_live(task):
+            edit(task.tenant_id, task.pk, changes, actor=actor(request))
+            messages.success(request, "The task was changed.")
+            return task.pk
+        with transaction.atomic():
+            made = resubmit(task.tenant_id, task.pk, changes, actor=actor(request))
+            DeadLetter.objects.unscoped().filter(pk=task.pk).delete()  # its tenant is the task's
+        self.log_change(request, task, f"Run again as {made}, edited: {', '.join(sorted(changes)) or 'nothing'}.")
+        messages.success(request, "Here is the new task; the one it was made from stays as it ended.")
+        return made

@@ -10,6 +10,7 @@ from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
 
+from django.core.exceptions import EmptyResultSet
 from django.db import connection, transaction
 from django.db.models import Count, F, Q, QuerySet
 from django.utils import timezone
@@ -51,7 +52,11 @@ def begin(kind: str, rows: QuerySet[Any], *, what: str, reason: str, actor: str,
     ``Conflict`` when there are none.
     """
     chosen = matching(kind, rows).order_by().values_list("tenant_id", "id")
-    sql, params = chosen.query.sql_with_params()
+    nothing = Conflict("none of them can be " + ("cancelled" if kind == Kind.CANCEL else "run again"))
+    try:
+        sql, params = chosen.query.sql_with_params()
+    except EmptyResultSet:
+        raise nothing from None
     with transaction.atomic(), connection.cursor() as cur:
         BulkOperation.objects.filter(ended_at__lt=timezone.now() - KEPT).delete()
         made = BulkOperation.objects.create(
@@ -60,7 +65,7 @@ def begin(kind: str, rows: QuerySet[Any], *, what: str, reason: str, actor: str,
         cur.execute(NOTE.format(sql, PART, PART), (made.pk, first, *params))
         made.total = sum(row[0] for row in cur.fetchall())
         if not made.total:
-            raise Conflict("none of them can be " + ("cancelled" if kind == Kind.CANCEL else "run again"))
+            raise nothing
         made.save(update_fields=["total"])
     return made
 

@@ -13,10 +13,11 @@ from django.urls import reverse
 
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_tasks.control import bulk_operations as bulk
-from slackwater_tasks.models import BulkOperation, LiveTask, Task, TaskEvent
+from slackwater_tasks.models import BulkOperation, DeadLetter, LiveTask, Task, TaskEvent
 from slackwater_tenants.models import Plan, Tenant
 from slackwater_tenants.services import create_tenant
 from tests.support.admin import act, press, said, staff, state, submit
+from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
@@ -157,3 +158,35 @@ def test_a_pause_is_undone_from_its_message_and_from_the_audit(page: Client, ten
     viewer = staff("admin.view_logentry", "slackwater_tenants.view_tenant")
     act(page, "slackwater_tenants_tenant", "pause", tenant.pk)
     assert "formaction" not in viewer.get(reverse("admin:admin_logentry_changelist")).content.decode()
+
+
+def test_dead_letters_are_grouped_requeued_a_few_first_and_edited(page: Client, tenant: Tenant) -> None:
+    made = [submit(tenant, total_attempts=1, args=[n]) for n in range(8)]
+    worker = HandWorker()
+    for n, one in enumerate(made):
+        error = f"Traceback\n  line {n}\nValueError: no order {n}\n" if n < 7 else "KeyError: 'x'"
+        worker.run(one, outcome=Outcome.FAILED, error=error)
+    url = reverse("admin:slackwater_tasks_deadletter_groups")
+    assert url in page.get(reverse("admin:slackwater_tasks_deadletter_changelist")).content.decode()
+    text = page.get(url).content.decode()
+    assert text.index("ValueError: no order #") < text.index("KeyError")
+    assert "7 dead letters" in text
+    outcome = str(int(Outcome.FAILED))
+    group = {"handler": HANDLER, "outcome": outcome, "signature": "ValueError: no order #", "first": "5"}
+    assert "Say why" in said(page.post(url, group))
+    page.post(url, {**group, "reason": "mended"})
+    operation = finish()
+    assert (operation.total, operation.first, operation.done) == (7, 5, 5)
+    assert "the first 5 before the rest: mended" in LogEntry.objects.get().change_message
+    viewer = staff("slackwater_tasks.view_deadletter")
+    assert viewer.get(url).status_code == 200
+    assert viewer.post(url, {**group, "reason": "x"}).status_code == 403
+
+    edit = reverse("admin:slackwater_tasks_task_edit", args=[made[7]])
+    form = page.get(edit).context["adminform"].form
+    data = {name: form[name].value() for name in form.fields if form[name].value() is not None}
+    response = page.post(edit, {**data, "start_at_0": "", "start_at_1": "", "args": "[77]"})
+    assert response.status_code == 302, response.context["adminform"].form.errors
+    new = Task.objects.unscoped().get(copied_from=made[7])
+    assert (new.args, state(new.pk), state(made[7])) == ([77], TaskState.READY, TaskState.FAILED)
+    assert not DeadLetter.objects.unscoped().filter(pk=made[7]).exists()
