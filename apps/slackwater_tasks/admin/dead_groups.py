@@ -37,7 +37,8 @@ def with_signature(letters: QuerySet[Any]) -> QuerySet[Any]:
     last = _text("substring", _text("rtrim", F("task__error"), Value(" \n")), Value("[^\n]*$"))
     line = Left(Coalesce(NullIf(last, Value("")), F("reason")), 200)
     alike = _text("regexp_replace", line, Value(VARYING), Value("#"), Value("gi"))
-    return letters.order_by().annotate(signature=alike)
+    found: QuerySet[Any] = letters.order_by().annotate(signature=alike)
+    return found
 
 
 class GroupsMixin(bulk.BulkMixin):
