@@ -13,6 +13,7 @@ from scheduler_ext.core.errors import Conflict
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES
 from slackwater_adminkit.display import column
 from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin, actor
+from slackwater_tasks.admin.preview import PreviewMixin
 from slackwater_tasks.control import policies
 from slackwater_tasks.models import Line, PolicyChoice, RankSweep
 
@@ -23,7 +24,7 @@ POLICIES = [
 
 
 @admin.register(PolicyChoice)
-class PolicyChoiceAdmin(ServiceAdmin):
+class PolicyChoiceAdmin(PreviewMixin, ServiceAdmin):
     """What is chosen while the platform runs; it holds from the next round on. The nearest choice holds."""
 
     fields = ("kind", "policy", "parameters", "cell", "pool", "tenant", "line")

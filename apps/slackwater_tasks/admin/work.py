@@ -20,6 +20,7 @@ from slackwater_resources.admin import NodeAdmin
 from slackwater_resources.models import Node
 from slackwater_tasks.admin.bulk import link
 from slackwater_tasks.admin.graphs import task_url
+from slackwater_tasks.admin.preview import PreviewMixin
 from slackwater_tasks.admin.terminate import TERMINATE, TerminateMixin
 from slackwater_tasks.control.bulk_operations import begin
 from slackwater_tasks.control.terminate import Subject, foretell
@@ -27,8 +28,8 @@ from slackwater_tasks.ledger.connection import fetch_dicts
 from slackwater_tasks.models import Task
 from slackwater_tasks.read import overview, platform
 from slackwater_tasks.read.tasks import word
-from slackwater_tenants.admin import TenantAdmin
-from slackwater_tenants.models import Tenant
+from slackwater_tenants.admin import PlanAdmin, PoolAdmin, TenantAdmin
+from slackwater_tenants.models import Plan, Pool, Tenant
 from slackwater_tenants.scoping import tenant_scope
 
 SHOWN = 20
@@ -72,8 +73,18 @@ def running_table(rows: list[dict[str, Any]]) -> SafeString:
     return table(("Task", "Tenant", "Node", "Runs for", "Cap"), shown, "nothing")
 
 
-admin.site.unregister(Node)
-admin.site.unregister(Tenant)
+for model in (Node, Tenant, Plan, Pool):
+    admin.site.unregister(model)
+
+
+@admin.register(Plan)
+class PlanPreviewAdmin(PreviewMixin, PlanAdmin):
+    """Plans, whose change can be tried on the last hour."""
+
+
+@admin.register(Pool)
+class PoolPreviewAdmin(PreviewMixin, PoolAdmin):
+    """Pools, as above."""
 
 
 @admin.register(Node)
@@ -110,7 +121,7 @@ class NodeWorkAdmin(NodeAdmin):
 
 
 @admin.register(Tenant)
-class TenantWorkAdmin(TerminateMixin, TenantAdmin):
+class TenantWorkAdmin(PreviewMixin, TerminateMixin, TenantAdmin):
     """Tenants, with what they hold and may, and what is done to their work."""
 
     buttons: ClassVar = {**TenantAdmin.buttons, "stop": STOP, "terminate": TERMINATE}
