@@ -9,9 +9,11 @@ import pytest
 
 from scheduler_ext.core.states import Outcome
 from slackwater_tasks.control import bulk_operations as bulk
-from slackwater_tasks.models import BulkOperation, DeadLetter, LiveTask
-from slackwater_tenants.models import Tenant
+from slackwater_tasks.models import BulkOperation, DeadLetter, LiveTask, RunTime
+from slackwater_tenants.models import Plan, Tenant
+from slackwater_tenants.services import create_tenant
 from tests.support.admin import submit
+from tests.support.api import HANDLER
 from tests.support.browser import NEEDS, Watched
 from tests.support.hand_worker import HandWorker
 
@@ -85,4 +87,27 @@ def test_dead_letters_of_one_error_are_requeued_a_few_first(browser: Watched, te
     bulk.advance()
     page.wait_for_selector("text=waits for the first 5: 0 have succeeded")
     assert DeadLetter.objects.unscoped().count() == 2
+    assert not browser.troubles
+
+
+def test_a_weight_is_tried_on_the_last_hour_before_it_is_saved(browser: Watched, tenant: Tenant) -> None:
+    other = create_tenant("globex", "Globex", Plan.objects.create(slug="small", name="Small").slug)
+    HandWorker()
+    for each in (tenant, other):
+        RunTime.objects.create(tenant=each, key=HANDLER, samples=40, mean_us=3e6, long_us=9e6)
+        for _ in range(40):
+            submit(each)
+    page = browser.page
+    browser.go("slackwater_tenants_plan_change", tenant.plan_id)
+    page.fill("#id_weight", "20")
+    page.get_by_role("button", name="Preview").click()
+    page.wait_for_selector("#sw-preview table")
+    assert "shorter" in page.inner_text("#sw-preview tr:has-text('acme')")
+    assert "longer" in page.inner_text("#sw-preview tr:has-text('globex')")
+    page.locator("#sw-preview").scroll_into_view_if_needed()
+    picture(browser, "preview")
+    assert Plan.objects.get(pk=tenant.plan_id).weight == 1
+    page.get_by_role("button", name="Save", exact=True).click()
+    page.wait_for_url("**/plan/")
+    assert Plan.objects.get(pk=tenant.plan_id).weight == 20
     assert not browser.troubles

@@ -122,7 +122,7 @@ def _jobs(store: PgRoundStore, recorded: Any) -> list[Job]:
     }
     known = [row for row in recorded if row[8] is not None and (row[0], row[1], row[2]) in lines]
     known.sort(key=lambda row: row[7])
-    jobs = []
+    jobs: list[Job] = []
     for tenant, category, tier, priority, kind, handler, alone, at, ran, mean in known:
         info = lines[tenant, category, tier]
         jobs.append(Job(
