@@ -14,7 +14,7 @@ BENCH_ARGS ?= --peers all --runs 3 --workload noop:20000 --workload sleep10ms:10
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help env env-dev env-browser lock up check test test-slow test-external test-browser lint format types audit bench bench-fairness torture \
-	sandbox-score attack sbom docs
+	sandbox-score attack sbom docs site
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,13 +28,15 @@ env-dev: ## the same with the tools for tests, lint and types
 env-browser:
 	@sh bin/bootstrap requirements-browser.txt
 
-LOCK := .venv/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
-	--no-annotate --custom-compile-command "make lock" --extra embedded --extra runner --extra examples
+LOCK_SITE := .venv/bin/uv pip compile pyproject.toml --quiet --universal --python-version 3.11 --generate-hashes \
+	--no-annotate --custom-compile-command "make lock"
+LOCK := $(LOCK_SITE) --extra embedded --extra runner --extra examples
 
 lock: env-dev ## write requirements*.txt anew from pyproject.toml; LOCK_ARGS=--upgrade takes the newest versions
 	@$(LOCK) $(LOCK_ARGS) -o requirements.txt
 	@$(LOCK) $(LOCK_ARGS) -c requirements.txt --extra simulation --group dev -o requirements-dev.txt
 	@$(LOCK) $(LOCK_ARGS) -c requirements-dev.txt --extra simulation --group dev --group browser -o requirements-browser.txt
+	@$(LOCK_SITE) $(LOCK_ARGS) -c requirements-browser.txt --group site -o requirements-site.txt
 
 up: env ## run the whole platform on this machine; Ctrl-C stops it, data stays in var/
 	@exec $(PYTHON) manage.py up --die-with-parent $(UP_ARGS)
@@ -99,3 +101,7 @@ attack: env-dev ## attack a platform of its own at every door and say what held;
 
 docs: env-dev ## write the generated pages of docs/
 	@$(PYTHON) -m tests.lab docs $(DOCS_ARGS)
+
+site: env-dev ## build the documentation site in build/site/, with the API reference and every internal link checked
+	@sh bin/bootstrap requirements-site.txt
+	@$(PYTHON) -m tests.lab site

@@ -104,6 +104,15 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [link for link in targets if not (page.parent / link).exists()] == []
 
 
+def test_the_site_leads_to_every_page() -> None:
+    """``make site`` would say so too; here it costs nothing."""
+    site = (ROOT / "mkdocs.yml").read_text()
+    led_to = set(re.findall(r": (\S+\.md)$", site, re.MULTILINE))
+    assert {str(page.relative_to(ROOT)) for page in pages()} <= led_to
+    assert all((ROOT / name).exists() for name in led_to - {"docs/reference/api.md"})
+    assert re.search(r"^strict: true$", site, re.MULTILINE)
+
+
 def test_every_page_can_be_reached_from_the_index() -> None:
     found, todo = set(), [DOCS / "index.md"]
     while todo:

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCKS = ("requirements.txt", "requirements-dev.txt", "requirements-browser.txt")
+LOCKS = ("requirements.txt", "requirements-dev.txt", "requirements-browser.txt", "requirements-site.txt")
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
 GROUPS: dict[str, list[str]] = PROJECT["dependency-groups"]
@@ -30,6 +30,7 @@ ASKED = {
     ],
     "requirements-dev.txt": [*EXTRAS["simulation"], *GROUPS["dev"]],
     "requirements-browser.txt": GROUPS["browser"],
+    "requirements-site.txt": GROUPS["site"],
 }
 
 

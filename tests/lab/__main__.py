@@ -1,4 +1,4 @@
-"""``python -m tests.lab bench | torture | sandbox_score | attack | docs | fairness``: the laboratory, as Django's own look."""
+"""``python -m tests.lab bench | torture | sandbox_score | attack | docs | fairness | site``: the laboratory, as Django's own look."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "docs": "reference",
     "fairness": "fairness",
     "attack": "attack",
+    "site": "site",
 }
 
 
