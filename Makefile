@@ -14,7 +14,7 @@ BENCH_ARGS ?= --peers all --runs 3 --workload noop:20000 --workload sleep10ms:10
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help env env-dev env-browser lock up check test test-slow test-external test-browser lint format types audit bench bench-fairness torture \
-	sandbox-score attack sbom docs site
+	sandbox-score attack sbom docs docs-shots site
 
 help: ## show this list
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -105,3 +105,6 @@ docs: env-dev ## write the generated pages of docs/
 site: env-dev ## build the documentation site in build/site/, with the API reference and every internal link checked
 	@sh bin/bootstrap requirements-site.txt
 	@$(PYTHON) -m tests.lab site
+
+docs-shots: env-browser ## take the pictures in docs/images/ anew, of a platform with real work; needs Chromium
+	@$(PYTHON) -m tests.lab shots $(SHOTS_ARGS)

@@ -1,4 +1,4 @@
-"""``python -m tests.lab bench | torture | sandbox_score | attack | docs | fairness | site``: the laboratory, as Django's own look."""
+"""``python -m tests.lab bench`` and the other commands of the laboratory; they look as Django's own do."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "fairness": "fairness",
     "attack": "attack",
     "site": "site",
+    "shots": "shots",
 }
 
 

@@ -22,9 +22,11 @@ def page(document: Schema) -> str:
                 )
     parts = [
         "# API reference",
-        "Every operation, from the OpenAPI document, which a running platform serves at `/api/schema/` and shows to try at "
-        "`/api/docs/`. How the interface behaves is told in [the REST interface](../api.md). "
-        "The document: [openapi.json](openapi.json).",
+        (
+            "Every operation, from the OpenAPI document, which a running platform serves at `/api/schema/` and shows to try at "
+            "`/api/docs/`. How the interface behaves is told in [the REST interface](../api.md). "
+            "The document: [openapi.json](openapi.json)."
+        ),
     ]
     for tag, sections in by_tag.items():
         parts += [f"## {tag}", *sections]

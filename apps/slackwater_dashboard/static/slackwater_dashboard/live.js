@@ -67,7 +67,7 @@
       tile("Running", whole.format(states.running || 0), `on ${nodes} active node${nodes === 1 ? "" : "s"}`, link("running")),
       tile("Dead letters", bounded(now.dead_letters), "attempts used up", root.dataset.dead),
       tile("Demand", slots(tight.demand), `of ${slots(tight.slots)} ${tight.kind} slots; ${slots(tight.wanted)} wanted`),
-      tile("Ended a second", now.rate >= 10 ? whole.format(Math.round(now.rate)) : now.rate.toFixed(1), `${whole.format(now.failed)} failed in ${Math.round(now.over_s / 60)} min`),
+      tile("Throughput", now.rate >= 10 ? whole.format(Math.round(now.rate)) : now.rate.toFixed(1), `ended a second; ${whole.format(now.failed)} failed in ${Math.round(now.over_s / 60)} min`),
       tile("Start delay", delay ? seconds(delay.p50) : "–", delay ? `p95 ${seconds(delay.p95)}, first attempts` : "no attempt yet"),
       tile("Run time", now.run_time ? seconds(now.run_time.p50) : "–", now.run_time ? `p95 ${seconds(now.run_time.p95)}` : "no attempt yet"),
     );

@@ -48,7 +48,8 @@ class Command(PlatformCommand):
             delay = now["start_delay"]
             if delay:
                 self.stdout.write(
-                    f"start delay of the latest: half within {delay['p50']:.2f} s, 95 % within {delay['p95']:.2f} s"
+                    f"{now['rate']:.1f} attempts ended a second in the last {now['over_s'] // 60} minutes, "
+                    f"{now['failed']:,} failed; start delay: half within {delay['p50']:.2f} s, 95 % within {delay['p95']:.2f} s"
                 )
             for alert in now["alerts"]:
                 self.stdout.write(f"! {alert['says'] or alert['rule']} {alert['subject']} {alert['detail']}".rstrip())

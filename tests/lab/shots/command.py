@@ -1,0 +1,113 @@
+"""``make docs-shots``: starts a platform, lets it work for a while, and takes the pictures of ``docs/tour.md``."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import time
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from django.core.management.base import BaseCommand, CommandError
+
+from slackwater import Client
+from slackwater.client.bodies import TaskIn
+from tests.lab.attack import ground
+from tests.lab.site.staging import ROOT
+
+FOLDER: Final = ROOT / "docs" / "images"
+WINDOW: Final[Any] = {"width": 1280, "height": 860}
+WORKFLOW: Final[list[TaskIn]] = [
+    {"name": "orders", "handler": "demo.sleep", "args": [1.5]},
+    {"name": "customers", "handler": "demo.sleep", "args": [2.5]},
+    {"name": "rates", "handler": "demo.sleep", "args": [0.4]},
+    {"name": "clean orders", "handler": "demo.sleep", "args": [2], "depends_on": ["orders"]},
+    {"name": "join", "handler": "demo.sleep", "args": [1], "depends_on": ["clean orders", "customers", "rates"]},
+    {"name": "report", "handler": "demo.sleep", "args": [300], "depends_on": ["join"]},
+    {"name": "mail it", "handler": "demo.echo", "depends_on": ["report"]},
+]
+
+
+class Command(BaseCommand):
+    help = "Take the pictures of the documents anew, of a platform that is started for it; needs Chromium."
+    requires_system_checks: list[str] = []
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """How long it works before the pictures."""
+        parser.add_argument("--minutes", type=float, default=4.0, help="how long work comes in before (4)")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Start, fill, look."""
+        chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+        if chromium is None:
+            raise CommandError("no Chromium on this machine: apt-get install chromium")
+        with ground.platform() as made:
+            workflow = _work(made, options["minutes"] * 60)
+            for name in _pictures(made, chromium, workflow):
+                self.stdout.write(f"docs/images/{name}.png")
+
+
+def _clients(made: ground.Ground) -> Iterator[Client]:
+    for name in ("demo.env", "demo-free.env"):
+        lines = (made.var / name).read_text().splitlines()
+        given = dict(line.split("=", 1) for line in lines if line.startswith("SLACKWATER_"))
+        yield Client(given["SLACKWATER_URL"], given["SLACKWATER_KEY"])
+
+
+def _work(made: ground.Ground, seconds: float) -> str:
+    """Work of two tenants, in waves, some of it failing; returns the workflow that is shown."""
+    large, small = _clients(made)
+    ends, wave = time.monotonic() + seconds, 0
+    while time.monotonic() < ends:
+        wave += 1
+        for n in range(4 + 8 * (wave % 4 == 0)):
+            large.submit("demo.sleep", args=[0.1 + 0.15 * (n % 5)], name=f"invoice {wave}-{n}")
+        large.submit("demo.add", args=[wave, 2], name="price", category="urgent")
+        small.submit("demo.spin", args=[0.3], name=f"thumbnail {wave}")
+        if wave % 4 == 0:
+            small.submit("demo.fail", args=["the address is gone"], name=f"mail {wave}", total_attempts=1)
+        time.sleep(3)
+    made_of = large.submit_workflow(WORKFLOW, name="nightly report")
+    time.sleep(20)  # its first tasks have ended, the report runs, and the last figures are in
+    return str(made_of["id"])
+
+
+def _pictures(made: ground.Ground, chromium: str, workflow: str) -> Iterator[str]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium, args=["--disable-gpu"])
+        page = browser.new_page(viewport=WINDOW, color_scheme="light")
+        page.goto(f"{made.url}/admin/")
+        page.fill("#id_username", "admin")
+        page.fill("#id_password", _password(made))
+        page.click("button[type=submit]")
+        for name, path, ready in (
+            ("live", "#window=5min&by=tenant", "#sw-charts[data-shown='5min tenant']"),
+            ("workflow", f"slackwater_tasks/workflow/{workflow}/change/", ".sw-graph"),
+        ):
+            page.goto(f"{made.url}/admin/{path}")
+            page.wait_for_selector(ready)
+            page.wait_for_timeout(1_500)
+            _keep(name, page.screenshot())
+            yield name
+        browser.close()
+
+
+def _password(made: ground.Ground) -> str:
+    found = re.search(r"shown this once: name admin, password (\S+)", made.printed)
+    if found is None:
+        raise CommandError("up has not told the administrator's password")
+    return found[1]
+
+
+def _keep(name: str, picture: bytes) -> None:
+    """With 128 colours it looks the same and is a third of the size."""
+    from PIL import Image
+
+    FOLDER.mkdir(exist_ok=True)
+    with Image.open(io.BytesIO(picture)) as found:
+        found.convert("RGB").quantize(128).save(Path(FOLDER) / f"{name}.png", optimize=True)
