@@ -87,7 +87,7 @@ def _pictures(made: ground.Ground, chromium: str, workflow: str) -> Iterator[str
         page.click("button[type=submit]")
         for name, path, ready in (
             ("live", "#window=5min&by=tenant", "#sw-charts[data-shown='5min tenant']"),
-            ("workflow", f"slackwater_tasks/workflow/{workflow}/change/", ".sw-graph"),
+            ("workflow", f"slackwater_tasks/workflow/{workflow}/change/", "#sw-flow-graph canvas"),
         ):
             page.goto(f"{made.url}/admin/{path}")
             page.wait_for_selector(ready)
