@@ -70,7 +70,7 @@ _running: dict[str, int] = {}
 # -- calls ------------------------------------------------------------------------------------------------------------
 def concerns(name: str, kwargs: Any, options: Mapping[str, Any]) -> bool:
     """Whether a message is one of a task in the shadow, or leads to one; a retry is the same call again."""
-    if options.get("retries") or options.get("replaced_task_nesting"):
+    if options.get("retries"):
         return False
     return handlers.is_shadowed(name) or any(map(handlers.is_shadowed, _brought(name, kwargs, options)))
 

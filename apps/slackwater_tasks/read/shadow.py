@@ -23,14 +23,14 @@ runs AS MATERIALIZED (
 """
 """Of the tasks asked for: the calls since then, and the runs."""
 TASKS: Final = f"""{_CALLS}, begun AS (
-    SELECT celery_id, min(began_at) FILTER (WHERE outcome <> 'REVOKED') AS began_at FROM runs GROUP BY celery_id),
+    SELECT celery_id, task, min(began_at) FILTER (WHERE outcome <> 'REVOKED') AS began_at FROM runs GROUP BY celery_id, task),
 seen AS (
     SELECT c.task, c.due_at > c.at AS later, b.began_at, greatest(0, extract(epoch FROM b.began_at - c.due_at)) AS delay,
         coalesce((c.fields->>'delay_tolerance_s')::float,
                  (p.delay_tolerance_s->>coalesce(c.fields->>'category', %(category)s))::float) AS promised,
         max(b.began_at) FILTER (WHERE c.due_at <= c.at) OVER (PARTITION BY c.task ORDER BY c.at, c.id
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS earlier_began_at
-    FROM calls c LEFT JOIN begun b USING (celery_id) LEFT JOIN slackwater_tenants_tenant t ON t.id = c.tenant_id
+    FROM calls c LEFT JOIN begun b USING (celery_id, task) LEFT JOIN slackwater_tenants_tenant t ON t.id = c.tenant_id
     LEFT JOIN slackwater_tenants_plan p ON p.id = t.plan_id WHERE c.watched)
 SELECT task, count(*), count(began_at), percentile_cont(0.5) WITHIN GROUP (ORDER BY delay) FILTER (WHERE began_at IS NOT NULL),
     percentile_cont(0.95) WITHIN GROUP (ORDER BY delay) FILTER (WHERE began_at IS NOT NULL), min(promised),
@@ -42,11 +42,14 @@ MISSED: Final = "SELECT coalesce(sum(missed), 0) FROM slackwater_tasks_shadowcal
 DIFFERENCES: Final = {
     "never run": """
         SELECT c.task, '', '', count(*), min(c.celery_id) FROM calls c
-        WHERE c.old AND c.watched AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.celery_id = c.celery_id) GROUP BY c.task""",
+        WHERE c.old AND c.watched
+            AND NOT EXISTS (SELECT 1 FROM runs r WHERE (r.celery_id, r.task) = (c.celery_id, c.task)) GROUP BY c.task""",
     "run twice": """
         SELECT task, '', '', count(*), min(celery_id) FROM (
-            SELECT task, celery_id FROM runs WHERE outcome NOT IN ('REVOKED', 'REJECTED') GROUP BY task, celery_id, retries
-            HAVING count(*) > 1) twice GROUP BY task""",
+            SELECT r.task, r.celery_id FROM runs r WHERE r.outcome NOT IN ('REVOKED', 'REJECTED')
+            GROUP BY r.task, r.celery_id, r.retries
+            HAVING count(*) > greatest(1, (SELECT count(*) FROM slackwater_tasks_shadowcall c
+                                           WHERE (c.celery_id, c.task) = (r.celery_id, r.task)))) twice GROUP BY task""",
     "refused": "SELECT task, field, why, count(*), min(celery_id) FROM calls WHERE why <> '' GROUP BY task, field, why",
     "result": "SELECT task, '', fault, count(*), min(celery_id) FROM runs WHERE fault <> '' GROUP BY task, fault",
     "taken back": """
