@@ -10,8 +10,8 @@ from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import OuterRef, QuerySet, Subquery
 from django.forms.models import construct_instance
-from django.http import HttpRequest
-from django.urls import NoReverseMatch, reverse
+from django.http import Http404, HttpRequest, HttpResponse
+from django.urls import NoReverseMatch, URLPattern, path, reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
@@ -26,6 +26,7 @@ from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, Service
 from slackwater_schedules import services
 from slackwater_schedules.fields import FIELDS, parse_schedule
 from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_tasks.admin import grid
 from slackwater_tasks.models import Task
 from slackwater_tasks.read.tasks import word
 
@@ -218,7 +219,27 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
             )
             for f in fires
         )
-        return format_html_join("", "<div>{} {} {} late by {} {}</div>", rows) or "none"
+        shown = format_html_join("", "<div>{} {} {} late by {} {}</div>", rows)
+        runs = reverse("admin:sw_schedule_runs", args=[obj.pk])
+        return format_html('{}<a href="{}">as a grid of tasks by runs</a>', shown, runs) if shown else "none"
+
+    def get_urls(self) -> list[URLPattern]:
+        view = self.admin_site.admin_view(self.runs)
+        return [path("<path:object_id>/runs/", view, name="sw_schedule_runs"), *super().get_urls()]
+
+    def runs(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """What its last firings made, task by task."""
+        found = self.get_object(request, object_id)
+        if found is None:
+            raise Http404
+        if not self.has_view_permission(request, found) or not request.user.has_perm("slackwater_tasks.view_task"):
+            raise PermissionDenied
+        # Unscoped: the schedule says whose they are.
+        fires = ScheduleFire.objects.unscoped().filter(schedule=found, outcome="submitted").order_by("-fire_at")
+        made = list(fires.values_list("workflow_id", "task_id")[: grid.RUNS])
+        columns = grid.columns([flow for flow, _ in made if flow], [task for flow, task in made if task and not flow])
+        back = reverse("admin:slackwater_schedules_schedule_change", args=[found.pk])
+        return grid.grid_page(request, f"Runs of {found}", back, columns)
 
     # -- changes -----------------------------------------------------------------------------------------------
     def save_model(self, request: HttpRequest, obj: Schedule, form: forms.ModelForm[Schedule], change: bool) -> None:

@@ -38,7 +38,12 @@ def import_run(tenant: Tenant, worker: HandWorker) -> tuple[UUID, dict[str, UUID
     ids = dict(zip(needs, made.task_ids, strict=True))
     for name, task_id in ids.items():
         failed = name == "clean 3"
-        worker.run(task_id, outcome=Outcome.FAILED if failed else Outcome.SUCCEEDED, error="no" if failed else "")
+        worker.run(
+            task_id,
+            outcome=Outcome.FAILED if failed else Outcome.SUCCEEDED,
+            error="no" if failed else "",
+            logs=f"{name} begins\n3 rows\n",
+        )
     began = timezone.now() - timedelta(minutes=10)
     spread(made.workflow_id, began, {ids[f"clean {n}"]: 20 * n for n in range(8)})
     return made.workflow_id, ids
@@ -91,12 +96,21 @@ def large_run(tenant: Tenant, worker: HandWorker, stages: int = 10, wide: int = 
 
 def test_a_workflow_is_read_searched_and_run_again_from_a_task(browser: Watched, tenant: Tenant) -> None:
     page = browser.page
-    workflow_id, ids = import_run(tenant, HandWorker())
+    worker = HandWorker()
+    for _ in range(3):
+        import_run(tenant, worker)
+    workflow_id, ids = import_run(tenant, worker)
     browser.go("slackwater_tasks_workflow_change", workflow_id)
     page.wait_for_selector("#sw-flow-graph[data-drawn=task]")
     found = list(faults(browser, "workflow"))
     assert not found, "\n".join(found)
+    for name in ("sw_workflow_runs", "sw_workflow_output"):
+        browser.go(name, workflow_id)
+        found += list(faults(browser, name))
+    assert not found, "\n".join(found)
     page.set_viewport_size({"width": 1440, "height": 900})
+    browser.go("slackwater_tasks_workflow_change", workflow_id)
+    page.wait_for_selector("#sw-flow-time[data-drawn]")
     # The timeline: a row for each task, what it waited and ran, and the path that decided the end.
     rows = page.locator("#sw-flow-time .sw-row")
     assert rows.count() == 12

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
+from urllib.parse import urlencode
+from uuid import UUID
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -18,18 +21,21 @@ from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, badge, column, seconds, short
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, actor
-from slackwater_tasks.admin import task_form
+from slackwater_tasks.admin import grid, task_form
 from slackwater_tasks.admin.filters import AgeFilter, id_range
 from slackwater_tasks.admin.pages import PagesMixin
 from slackwater_tasks.admin.terminate import TERMINATE, TerminateMixin
 from slackwater_tasks.control.terminate import Subject
 from slackwater_tasks.control.workflow_rerun import rerun
 from slackwater_tasks.control.workflows import cancel_workflow
-from slackwater_tasks.models import LiveTask, Workflow
-from slackwater_tasks.read import workflow_runs, workflows
+from slackwater_tasks.models import LiveTask, Task, Workflow
+from slackwater_tasks.read import output, workflow_runs, workflows
 from slackwater_tasks.submission import service
 from slackwater_tasks.submission.idempotency import Submission
 from slackwater_tenants.scoping import tenant_scope
+
+LINES = 200
+"""Rows of output that a page has, each some lines."""
 
 
 @admin.register(Workflow)
@@ -101,8 +107,12 @@ class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, 
 
     # -- pages -------------------------------------------------------------------------------------------------
     def get_urls(self) -> list[URLPattern]:
-        picture = self.admin_site.admin_view(self.picture)
-        return [path("<path:object_id>/picture.json", picture, name="sw_workflow_picture"), *super().get_urls()]
+        pages = (("picture.json", "picture"), ("runs/", "runs"), ("output/", "output"))
+        return [
+            *(path(f"<path:object_id>/{at}", self.admin_site.admin_view(getattr(self, name)), name=f"sw_workflow_{name}")
+              for at, name in pages),
+            *super().get_urls(),
+        ]  # fmt: skip
 
     def shown(self, request: HttpRequest, obj: Workflow) -> dict[str, Any]:
         with tenant_scope(obj.tenant_id):
@@ -112,14 +122,48 @@ class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, 
             "workflow": detail,
             "status": detail["status"].replace("_", " "),
             "counts": counts,
-            "picture": reverse("admin:sw_workflow_picture", args=[obj.pk]),
+            **{name: reverse(f"admin:sw_workflow_{name}", args=[obj.pk]) for name in ("picture", "runs", "output")},
             "may_run_again": self.may(request, "change") and request.user.has_perm("slackwater_tasks.change_task"),
         }
 
-    def picture(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """What the graph and the timeline show."""
-        found = self.row(request, object_id)
+    def _seen(self, request: HttpRequest, object_id: str) -> Workflow:
+        found: Workflow = self.row(request, object_id)
         if not self.has_view_permission(request, found):
             raise PermissionDenied
+        return found
+
+    def picture(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """What the graph and the timeline show."""
+        found = self._seen(request, object_id)
         shown = workflow_runs.picture(found.pk, found.submitted_at, timezone.now())
         return JsonResponse(shown, headers={"Cache-Control": "no-store"})
+
+    def runs(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """The runs of workflows of its name."""
+        found = self._seen(request, object_id)
+        ids = grid.named_like(found.tenant_id, found.name) if found.name else [found.pk]
+        back = reverse("admin:slackwater_tasks_workflow_change", args=[found.pk])
+        return grid.grid_page(request, f"Runs of {found}", back, grid.columns(ids))
+
+    def output(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """What all its tasks wrote, some at a time, or the lines with a text."""
+        found, given = self._seen(request, object_id), request.GET
+        text, handler = given.get("q", "")[:200], given.get("handler", "")
+        try:
+            before = UUID(given["before"]) if given.get("before") else None
+        except ValueError as error:
+            raise Http404 from error
+        with tenant_scope(found.tenant_id):
+            lines, more = output.search(text, workflow_id=found.pk, handler=handler, before=before, limit=LINES)
+            tasks = Task.objects.filter(workflow=found)
+            names = dict(tasks.filter(pk__in={line["task_id"] for line in lines}).values_list("pk", "name"))
+            handlers = sorted(tasks.exclude(handler="").values_list("handler", flat=True).distinct())
+        context = {
+            **self.admin_site.each_context(request),
+            "title": f"Output of {found}",
+            "back": reverse("admin:slackwater_tasks_workflow_change", args=[found.pk]),
+            "lines": [{**line, "name": names.get(line["task_id"]) or short(line["task_id"])} for line in lines],
+            "q": text, "handler": handler, "handlers": handlers,
+            "more": urlencode({"q": text, "handler": handler, "before": more}) if more else "",
+        }  # fmt: skip
+        return TemplateResponse(request, "slackwater_dashboard/workflow_output.html", context)

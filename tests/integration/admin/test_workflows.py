@@ -15,15 +15,18 @@ from django.urls import reverse
 from django.utils import timezone
 
 from scheduler_ext.core.states import ClientStatus, Outcome, TaskState
+from slackwater_schedules.models import ScheduleFire
 from slackwater_tasks.models import TaskEvent, Workflow
 from slackwater_tasks.read import workflow_runs
 from slackwater_tasks.read.workflow_runs import Run, critical_path
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import create_tenant
 from tests.integration.ledger.test_query_plans import scans
 from tests.support.admin import press, said, staff, state
 from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
+from tests.support.schedules import due
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
 SHAPE: dict[str, list[str]] = {"fetch": [], "clean 1": ["fetch"], "clean 2": ["fetch"], "merge": ["clean 1", "clean 2"]}
@@ -144,3 +147,43 @@ def test_a_part_is_run_again_from_a_task_for_a_reason(page: Client, tenant: Tena
     Workflow.objects.unscoped().filter(pk=workflow_id).update(status=ClientStatus.FAILED)
     assert "1 tasks run again" in said(press(page, "slackwater_tasks_workflow", workflow_id, "rerun"))
     assert state(ids["clean 2"]) is TaskState.READY
+
+
+def test_past_runs_stand_beside_each_other_and_all_output_on_one_page(page: Client, tenant: Tenant) -> None:
+    worker = HandWorker("node-9")
+    (older, first), (newer, second) = submit_flow(tenant), submit_flow(tenant)
+    submit_flow(create_tenant("globex", "Globex"))
+    worker.run(first["fetch"], logs="reading the rates\n2 were wrong\n")
+    worker.run(second["fetch"], outcome=Outcome.FAILED, logs="no rates\n")
+    shown = page.get(reverse("admin:sw_workflow_runs", args=[newer]))
+    assert [name for name, _ in shown.context["rows"]] == list(SHAPE)
+    cells = {name: [cell["kind"] for cell in row] for name, row in shown.context["rows"]}
+    assert cells["fetch"] == ["succeeded", "failed"], "the newest on the right, nobody else's"
+    assert cells["merge"] == ["blocked", "cancelled"]
+    assert reverse("admin:slackwater_tasks_task_change", args=[first["clean 1"]]) in shown.text
+    # The firings of a schedule: workflows and single tasks.
+    fires, schedule = ScheduleFire.objects.unscoped(), due(tenant, name="nightly")
+    now = timezone.now()
+    for n, made in enumerate(({"workflow_id": older}, {"task_id": second["fetch"]})):
+        at = now - timedelta(hours=n + 1)
+        fires.create(
+            tenant=tenant, schedule=schedule, fire_at=at, due_at=at, fired_at=at, lateness_ms=1, outcome="submitted",
+            version=1, **made,
+        )  # fmt: skip
+    url = reverse("admin:sw_schedule_runs", args=[schedule.pk])
+    rows = dict(page.get(url).context["rows"])
+    assert [cell and cell["kind"] for cell in rows["fetch"]] == ["succeeded", "failed"]
+    assert [cell and cell["kind"] for cell in rows["merge"]] == ["blocked", None]
+    assert url in page.get(reverse("admin:slackwater_schedules_schedule_change", args=[schedule.pk])).text
+    # What all tasks of one wrote, searched.
+    output = reverse("admin:sw_workflow_output", args=[older])
+    assert [(line["name"], line["text"]) for line in page.get(output).context["lines"]] == [
+        ("fetch", "reading the rates"), ("fetch", "2 were wrong"),
+    ]  # fmt: skip
+    assert [line["text"] for line in page.get(output, {"q": "WRONG", "handler": HANDLER}).context["lines"]] == [
+        "2 were wrong"
+    ]
+    assert page.get(output, {"q": "nothing like it"}).context["lines"] == []
+    assert page.get(output, {"before": "x"}).status_code == 404
+    for address in (output, url, reverse("admin:sw_workflow_runs", args=[newer])):
+        assert staff().get(address).status_code == 403
