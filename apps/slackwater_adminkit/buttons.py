@@ -163,7 +163,7 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         if obj is None:
             raise Http404
         try:
-            if button.confirm and not why(request):
+            if (button.confirm or "ask" in request.POST) and not why(request):
                 return self.ask(request, button, obj)
             messages.success(
                 request, format_html("{} {}", self._do(request, name, obj), self.undoing(request, button, [obj]))
@@ -181,7 +181,7 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
             **self.admin_site.each_context(request),
             "title": f"{button.label.rstrip('…')}: {obj}",
             "button": button,
-            "told": getattr(self, button.confirm)(request, obj),
+            "told": getattr(self, button.confirm)(request, obj) if button.confirm else f"{button.label}: {obj}.",
             "back": reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[obj.pk]),
             "empty": "reason" in request.POST,
         }

@@ -9,7 +9,7 @@ from django.contrib import admin, messages
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import URLPattern, path
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter, RelatedDropdownFilter
 
@@ -27,9 +27,12 @@ from slackwater_tasks.admin.task_page import context_of, state_badge, state_of
 from slackwater_tasks.control import workflow_rerun
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
+from slackwater_tasks.control.make_room import ask_to_yield
 from slackwater_tasks.control.rerun import MAY_RUN_AGAIN, retry
 from slackwater_tasks.control.resubmit import resubmit
-from slackwater_tasks.models import DeadLetter, Task
+from slackwater_tasks.explain.chain import held_by
+from slackwater_tasks.explain.explanation import explain
+from slackwater_tasks.models import DeadLetter, Resumable, Task
 from slackwater_tasks.read import tasks as reading
 from slackwater_tasks.submission import service
 from slackwater_tasks.submission.idempotency import Submission
@@ -38,6 +41,11 @@ from slackwater_tenants.scoping import tenant_scope
 
 def is_live(task: Task) -> bool:
     return state_of(task) not in FINAL
+
+
+def keeps_checkpoints(task: Task) -> bool:
+    # Unscoped: the task says whose it is.
+    return Resumable.objects.unscoped().filter(pk=task.pk, declared=True).exists()
 
 
 def _attempts(task: Task) -> int:
@@ -94,6 +102,14 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
             done="running again",
             when=lambda task: state_of(task) in MAY_RUN_AGAIN,
         ),
+        "yield": Button(
+            label="Ask to yield…",
+            method="yield_one",
+            confirm="foretell_yield",
+            log="Asked to yield:",
+            title="It saves at its next checkpoint, and goes on from there when its turn comes again",
+            when=lambda task: state_of(task) is TaskState.RUNNING and keeps_checkpoints(task),
+        ),
         "rerun-from": Button(
             label="Run again from here…",
             method="rerun_from",
@@ -135,6 +151,15 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
         retry(obj.tenant_id, obj.pk, actor=actor(request), reason=because("run again on request", why(request)))
         return "It runs again."
 
+    def foretell_yield(self, request: HttpRequest, obj: Task) -> str:
+        return (
+            f"{obj} of {obj.tenant} saves at its next checkpoint and goes back to its line; others may take its slot."
+        )
+
+    def yield_one(self, request: HttpRequest, obj: Task) -> str:
+        ask_to_yield(obj.tenant_id, obj.pk, actor=actor(request), reason=why(request))
+        return "It was asked to make room."
+
     def foretell_rerun(self, request: HttpRequest, obj: Task) -> str:
         count = workflow_rerun.foretell(self._workflow(obj), obj.pk)
         return f"{count} tasks run again: this one and those that need it. What they have done is done a second time."
@@ -155,10 +180,22 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
         edit = path(
             "<path:object_id>/edit/", self.admin_site.admin_view(self.edit_view), name="slackwater_tasks_task_edit"
         )
-        return [edit, *super().get_urls()]
+        told = path("<path:object_id>/why.json", self.admin_site.admin_view(self.why_json), name="sw_task_why")
+        return [edit, told, *super().get_urls()]
+
+    def why_json(self, request: HttpRequest, object_id: str) -> HttpResponse:
+        """Why it waits, with who holds what it waits for."""
+        task = self.row(request, object_id)
+        if not self.has_view_permission(request, task):
+            raise PermissionDenied
+        with tenant_scope(task.tenant_id):
+            found = explain(task.pk)
+        told = {**found, "held_by": held_by(task.tenant_id, task.tenant.cell, found)}
+        return JsonResponse(told, headers={"Cache-Control": "no-store"})
 
     def shown(self, request: HttpRequest, obj: Task) -> dict[str, Any]:
-        return {**context_of(obj), "may_edit": self.may(request, "change") and state_of(obj) in UNCLAIMED | FINAL}
+        may = self.may(request, "change")
+        return {**context_of(obj), "may_edit": may and state_of(obj) in UNCLAIMED | FINAL, "may_act": may}
 
     def submit(self, request: HttpRequest, form: forms.TaskForm) -> Submission:
         tenant, values = form.cleaned_data["tenant"], form.values()

@@ -14,18 +14,14 @@ from scheduler_ext.core.states import UNCLAIMED, TaskState, client_status
 from slackwater_adminkit.display import badge, clock, json_block, seconds
 from slackwater_resources.models import Component
 from slackwater_tasks.admin import graphs
+from slackwater_tasks.explain.chain import held_by
 from slackwater_tasks.explain.explanation import explain
 from slackwater_tasks.models import DeadLetter, LiveTask, Task
-from slackwater_tasks.read import output, platform, tasks
+from slackwater_tasks.read import output, tasks
 from slackwater_tasks.read.history import history
 from slackwater_tenants.scoping import tenant_scope
 
 CHUNKS_SHOWN = 200
-HOLDERS_SHOWN = 8
-SHARED = frozenset({"no_slot", "share", "position", "peak", "reserved"})
-"""Blockers that end when anybody's running task does."""
-OWN = frozenset({"tenant_in_flight", "hard_share"})
-"""Those that end when one of the tenant's does."""
 
 
 WAITS_FOR = {
@@ -83,19 +79,10 @@ def _link(task_id: UUID | None) -> Any:
 
 
 def _holders(task: Task, why: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """Who holds what the task waits for: what has run longest in its cell, or of its tenant's own."""
-    kinds = {blocker["kind"] for blocker in why["blockers"]} if why else set()
-    if not kinds & (SHARED | OWN):
-        return []
-    own = task.tenant_id if not kinds & SHARED else None
-    rows = platform.running(own, cell=task.tenant.cell, limit=HOLDERS_SHOWN)
+    """Who holds what the task waits for, in words."""
+    rows = held_by(task.tenant_id, task.tenant.cell, why) if why else []
     return [
-        {
-            **row,
-            "what": row["name"] or row["handler"] or row["script"],
-            "ran": seconds(row["running_s"]),
-            "cap": seconds(row["cap_s"]),
-        }
+        {**row, "for": WAITS_FOR[row["waits_for"]], "ran": seconds(row["running_s"]), "cap": seconds(row["cap_s"])}
         for row in rows
     ]
 

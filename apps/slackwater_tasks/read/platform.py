@@ -5,6 +5,7 @@ Unscoped throughout, because operators see all tenants. The cost grows with what
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_i
     JOIN slackwater_tenants_tenant n ON n.id = l.tenant_id LEFT JOIN slackwater_resources_node o ON o.id = l.node_id
 WHERE l.phase = :phase.IN_FLIGHT AND l.state = :state.RUNNING AND (%(tenant)s::bigint IS NULL OR l.tenant_id = %(tenant)s)
     AND (%(node)s::bigint IS NULL OR l.node_id = %(node)s) AND (%(cell)s::text IS NULL OR o.cell = %(cell)s)
+    AND (%(ids)s::uuid[] IS NULL OR l.task_id = ANY(%(ids)s::uuid[]))
 ORDER BY l.started_at, l.task_id LIMIT %(limit)s
 """)
 TENANTS = named("""
@@ -40,10 +42,17 @@ UNION ALL SELECT tenant_id FROM slackwater_tasks_workflow WHERE id = %(id)s LIMI
 
 
 def running(
-    tenant_id: int | None = None, *, node_id: int | None = None, cell: str | None = None, limit: int = 20
+    tenant_id: int | None = None,
+    *,
+    node_id: int | None = None,
+    cell: str | None = None,
+    ids: Sequence[UUID] | None = None,
+    limit: int = 20,
 ) -> list[dict[str, Any]]:
     """Running tasks, the longest running first."""
-    return fetch_dicts(RUNNING, {"tenant": tenant_id, "node": node_id, "cell": cell, "limit": limit})
+    return fetch_dicts(
+        RUNNING, {"tenant": tenant_id, "node": node_id, "cell": cell, "ids": ids and list(ids), "limit": limit}
+    )
 
 
 def tenants(tenant: str = "") -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pytest
 from django.contrib import admin
+from django.contrib.admin.models import LogEntry
 from django.db import connection
 from django.db.models import F
 from django.test import Client
@@ -17,12 +18,12 @@ from django.urls import reverse
 
 from scheduler_ext.core.states import ClientStatus, Outcome, TaskState
 from slackwater_schedules.firing import fire_due
-from slackwater_tasks.models import Task, Workflow
+from slackwater_tasks.models import LiveTask, Resumable, Task, TaskEvent, Workflow
 from slackwater_tasks.submission import service
 from slackwater_tasks.submission.service import submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_api_key, create_tenant
-from tests.support.admin import submit
+from tests.support.admin import said, staff, submit
 from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
 from tests.support.schedules import FIRES, due
@@ -178,6 +179,36 @@ class TestPages:
         assert reverse("admin:slackwater_tasks_task_change", args=[held[0]]) in shown
         assert "monthly report" in shown
         assert "greedy" in shown
+        told = page.get(reverse("admin:sw_task_why", args=[waiting])).json()
+        (longest, *_) = told["held_by"]
+        assert (longest["waits_for"], longest["tenant"], longest["acts"]) == ("peak", "greedy", ["cancel"])
+        # One that keeps checkpoints can be asked to yield; both acts ask why, and need the permission to change tasks.
+        Resumable.objects.unscoped().create(
+            task_id=held[0], tenant_id=LiveTask.objects.unscoped().get(pk=held[0]).tenant_id
+        )
+        assert "Ask to yield" in page.get(reverse("admin:slackwater_tasks_task_change", args=[waiting])).text
+        viewer = staff("slackwater_tasks.view_task")
+        assert "Ask to yield" not in viewer.get(reverse("admin:slackwater_tasks_task_change", args=[waiting])).text
+        for act, event in (("yield", "asked to make room: payroll first"), ("cancel", "cancelled")):
+            url = reverse("admin:slackwater_tasks_task_do", args=[held[0], act])
+            assert viewer.post(url, {"reason": "payroll first"}).status_code == 403
+            assert "Why?" in page.post(url, {"ask": "1"}).text
+            assert page.post(url, {"ask": "1", "reason": "payroll first"}).status_code == 302
+            assert TaskEvent.objects.unscoped().filter(task_id=held[0], reason__startswith=event).exists()
+            assert LogEntry.objects.filter(object_id=str(held[0]), change_message__contains="payroll first").exists()
+        assert Resumable.objects.unscoped().get(pk=held[0]).asked == Outcome.YIELDED
+        assert "has been asked already" in said(
+            page.post(reverse("admin:slackwater_tasks_task_do", args=[held[0], "yield"]), {"reason": "again"})
+        )
+        # What waits for other tasks is led to the one that runs, or waits itself.
+        made = submit_workflow(tenant, {"name": "flow", "tasks": [
+            {"name": "a", "handler": HANDLER}, {"name": "b", "handler": HANDLER, "depends_on": ["a"]},
+            {"name": "c", "handler": HANDLER, "depends_on": ["b"]},
+        ]}, actor="test")  # fmt: skip
+        (root,) = page.get(reverse("admin:sw_task_why", args=[made.task_ids[2]])).json()["held_by"]
+        assert (root["task_id"], root["state"], root["waits_for"]) == (str(made.task_ids[0]), "ready", "dependency")
+        assert viewer.get(reverse("admin:sw_task_why", args=[waiting])).status_code == 200
+        assert staff().get(reverse("admin:sw_task_why", args=[waiting])).status_code == 403
 
 
 class TestFinding:
