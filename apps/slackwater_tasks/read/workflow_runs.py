@@ -18,20 +18,23 @@ from slackwater_tasks.read.tasks import word
 MOST_TASKS = 10_000
 MOST_ATTEMPTS = 40_000
 MOST_EDGES = 100_000
+# Chosen apart from their order: else the planner may walk through all tasks by their ids to find those of a workflow.
 TASKS = """
+WITH t AS MATERIALIZED (SELECT id, name, handler, script_path, script_sha256, state, submitted_at, start_at, finished_at
+    FROM slackwater_tasks_task WHERE workflow_id = %s)
 SELECT t.id, t.name, coalesce(nullif(t.handler, ''), nullif(t.script_path, ''), 'script ' || left(t.script_sha256, 12)),
     coalesce(l.state, t.state), greatest(t.submitted_at, t.start_at), t.finished_at, l.started_at
-FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
-WHERE t.workflow_id = %s ORDER BY t.id LIMIT %s
+FROM t LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id ORDER BY t.id LIMIT %s
 """
 ATTEMPTS = """
+WITH t AS MATERIALIZED (SELECT id FROM slackwater_tasks_task WHERE workflow_id = %s)
 SELECT a.task_id, coalesce(a.running_at, a.started_at), a.finished_at, a.outcome
-FROM slackwater_tasks_task t JOIN slackwater_tasks_attempt a ON a.task_id = t.id
-WHERE t.workflow_id = %s ORDER BY a.task_id, a.fence LIMIT %s
+FROM t JOIN slackwater_tasks_attempt a ON a.task_id = t.id ORDER BY a.task_id, a.fence LIMIT %s
 """
 EDGES = """
-SELECT d.parent_id, d.child_id FROM slackwater_tasks_task t JOIN slackwater_tasks_dependency d ON d.child_id = t.id
-WHERE t.workflow_id = %s ORDER BY d.child_id, d.parent_id LIMIT %s
+WITH t AS MATERIALIZED (SELECT id FROM slackwater_tasks_task WHERE workflow_id = %s)
+SELECT d.parent_id, d.child_id FROM t JOIN slackwater_tasks_dependency d ON d.child_id = t.id
+ORDER BY d.child_id, d.parent_id LIMIT %s
 """
 
 
