@@ -13,7 +13,7 @@ BENCH_ARGS ?= --peers all --runs 3 --workload noop:20000 --workload sleep10ms:10
 # Where this is set, each of the many processes that follow would compile all that it imports: two of three seconds.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help env env-dev env-browser lock up check test test-slow test-external test-browser lint format types audit bench bench-fairness torture \
+.PHONY: help env env-dev env-browser lock up check test test-slow test-external test-browser lint format types audit bench bench-fairness torture test-matrix \
 	sandbox-score attack sbom docs docs-shots site
 
 help: ## show this list
@@ -62,6 +62,9 @@ test-external: env-dev ## the suite on your own servers: SLACKWATER_DATABASE_URL
 
 test-browser: env-browser ## the pages in a real browser; needs Chromium on this machine
 	@$(PYTHON) -m pytest -m browser $(PYTEST_ARGS)
+
+test-matrix: env-dev ## move the examples with other versions of Python, Django, Celery, PostgreSQL, Redis; MATRIX_ARGS=--long
+	@$(PYTHON) -m tests.lab matrix $(MATRIX_ARGS)
 
 lint: env-dev ## ruff's rules and format, and the import contracts
 	@.venv/bin/ruff check .

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from django.contrib.postgres.fields import ArrayField
 from django.core.validators import MinValueValidator
 from django.db import models
 from django.db.models import Q
 
 from scheduler_ext.core.states import Repeats
+from slackwater_conf.columns import ArrayField
 from slackwater_tenants.models import SLUG
 
 

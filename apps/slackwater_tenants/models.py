@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.conf import settings
-from django.contrib.postgres.fields import ArrayField
 from django.contrib.postgres.functions import RandomUUID
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator, RegexValidator
@@ -14,6 +13,7 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from scheduler_ext.core.labels import FORM
+from slackwater_conf.columns import ArrayField
 
 SLUG = RegexValidator(r"^[a-z0-9][a-z0-9-]{0,62}$", "Lower-case letters, digits and dashes, at most 63.")
 LABEL = RegexValidator(rf"^{FORM.pattern}$", "NAME or NAME=VALUE, without spaces and commas.")

@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "attack": "attack",
     "site": "site",
     "shots": "shots",
+    "matrix": "matrix",
 }
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
 from scheduler_ext.core.states import EffectState, Outcome
 from scheduler_ext.core.work import Format
+from slackwater_conf.columns import ArrayField
 from slackwater_tasks.models.base import LedgerRow, LooseKey, choices, new_id
 from slackwater_tenants.scoping import TenantOwned
 

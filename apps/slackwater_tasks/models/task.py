@@ -6,13 +6,12 @@ which for a batch of two tasks was a sixth of the cost. What the checks here hol
 
 from __future__ import annotations
 
-from django.contrib.postgres.fields import ArrayField
-from django.contrib.postgres.indexes import GinIndex
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Least
 
 from scheduler_ext.core.states import FINAL, Category, LateMark, RunCondition, TaskState
+from slackwater_conf.columns import ArrayField, GinIndex
 from slackwater_tasks.models.base import LIVE_STATES, LooseKey, MutexScope, OnLate, choices, new_id
 from slackwater_tasks.models.dispatch import Line
 from slackwater_tasks.models.submission import Workflow

@@ -21,4 +21,6 @@ DATABASES = {
 }
 CELERY_BROKER_URL = os.environ["SHOP_REDIS"]
 CELERY_RESULT_BACKEND = os.environ["SHOP_REDIS"]
-CELERY_BEAT_SCHEDULE = {"stock": {"task": "orders.count_stock", "schedule": 3600.0}}
+CELERY_BEAT_SCHEDULE = {
+    "stock": {"task": "orders.count_stock", "schedule": float(os.environ.get("SHOP_STOCK_S", "3600"))}
+}

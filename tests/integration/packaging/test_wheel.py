@@ -22,6 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 from slackwater.settings.environment import given_database_url
 from slackwater_conf import conf
 from tests.conftest import with_database
+from tests.lab.matrix.moved import built_wheel
 from tests.support.processes import ROOT
 
 GUEST = ROOT / "tests" / "support" / "guest"
@@ -103,17 +104,8 @@ def run(*command: str | Path, cwd: Path, env: dict[str, str], fails: bool = Fals
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built from a copy: what a build leaves behind is not for the project's folder."""
-    folder = tmp_path_factory.mktemp("wheel")
-    for name in ("apps", "platform", "scheduler_ext"):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, folder)
-    shutil.copytree(ROOT / "tests" / "lab", folder / "tests" / "lab")  # there to be left out
-    build = "import setuptools.build_meta as build; build.build_wheel('dist')"
-    run(sys.executable, "-W", "ignore", "-c", build, cwd=folder, env={**os.environ})
-    (built,) = (folder / "dist").glob("*.whl")
-    return built
+    """Built once for all of these."""
+    return built_wheel(tmp_path_factory.mktemp("wheel") / "built")
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,1 @@
+"""Letters: a project with Celery alone."""
