@@ -6,36 +6,41 @@ others. A project may install it, so it cannot be one of ours. In migrations the
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib.postgres import fields, indexes
 from django.core.checks import CheckMessage
 
+if TYPE_CHECKING:
+    from django.contrib.postgres.fields import ArrayField
+    from django.contrib.postgres.indexes import GinIndex
 
-class ArrayField(fields.ArrayField):  # type: ignore[type-arg]
-    """An array."""
+    __all__ = ["ArrayField", "GinIndex"]
+else:
 
-    def _check_postgres_installed(self, *args: Any) -> list[CheckMessage]:
-        return []
+    class ArrayField(fields.ArrayField):
+        """An array."""
 
-    def deconstruct(self) -> Any:
-        """As Django's."""
-        name, _, args, kwargs = super().deconstruct()
-        return name, "django.contrib.postgres.fields.ArrayField", args, kwargs
+        def _check_postgres_installed(self, *args: Any) -> list[CheckMessage]:
+            return []
 
+        def deconstruct(self) -> Any:
+            """As Django's."""
+            name, _, args, kwargs = super().deconstruct()
+            return name, "django.contrib.postgres.fields.ArrayField", args, kwargs
 
-class GinIndex(indexes.GinIndex):
-    """An index of what is inside a value."""
+    class GinIndex(indexes.GinIndex):
+        """An index of what is inside a value."""
 
-    def _check_postgres_installed(self, *args: Any) -> list[CheckMessage]:
-        return []
+        def _check_postgres_installed(self, *args: Any) -> list[CheckMessage]:
+            return []
 
-    def deconstruct(self) -> Any:
-        """As Django's."""
-        _, args, kwargs = super().deconstruct()
-        return "django.contrib.postgres.indexes.GinIndex", args, kwargs
+        def deconstruct(self) -> Any:
+            """As Django's."""
+            _, args, kwargs = super().deconstruct()
+            return "django.contrib.postgres.indexes.GinIndex", args, kwargs
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, indexes.GinIndex) and self.deconstruct() == other.deconstruct()
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, indexes.GinIndex) and self.deconstruct() == other.deconstruct()
 
-    __hash__ = None  # type: ignore[assignment]  # as Django's: it is changed after it was made
+        __hash__ = None  # as Django's: it is changed after it was made

@@ -75,7 +75,7 @@ def install(app: Celery, ledger: Results) -> None:
     vars(app)["_get_backend"] = lambda: LedgerBackend(get_backend(), ledger)
     vars(app)["_backend"] = None
 
-    class Result(AsyncResult[Any]):
+    class Result(AsyncResult):  # type: ignore[type-arg]  # generic only since Celery 5.7
         """A result whose children the ledger knows."""
 
         @property
