@@ -36,7 +36,9 @@ def forget_token_queues(app: Celery, node_ids: Sequence[int]) -> int:
             keys: list[str] = []
             for name in map(token_queue, node_ids):
                 keys += [channel._q_for_pri(name, priority) for priority in channel.priority_steps]
-                keys += [channel.keyprefix_queue % name, channel.keyprefix_binding_permanent % name]
+                keys += [channel.keyprefix_queue % name]
+                if hasattr(channel, "keyprefix_binding_permanent"):  # since kombu 5.7
+                    keys += [channel.keyprefix_binding_permanent % name]
             return int(channel.client.delete(*keys))
     except (*connection.connection_errors, OperationalError) as error:
         log.debug("token queues were not deleted: %s", error)
