@@ -12,7 +12,7 @@ from slackwater.local.servers.redis import program
 from tests.lab.matrix.moved import EXAMPLES, Example, Moved, built_wheel, environment
 from tests.lab.matrix.servers import broker, postgres
 
-pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
+pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(3600)]
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import tempfile
 from argparse import ArgumentParser
@@ -67,26 +68,32 @@ class Command(BaseCommand):
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Declare the options."""
         parser.add_argument("--long", action="store_true", help="eight combinations instead of four")
-        parser.add_argument("--only", type=int, metavar="N", help="one of them, counted from 1; writes no page")
+        parser.add_argument(
+            "--only", type=int, metavar="N", help="one of them, counted from 1; the others stay as they were"
+        )
         parser.add_argument("--page", type=Path, default=ROOT / "docs" / "versions.md", help="where the table goes")
         parser.add_argument("--cache", type=Path, default=ROOT / "var" / "matrix", help="where servers are kept")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run, print, write."""
         rows, only = LONG if options["long"] else SHORT, options["only"]
-        lines = []
+        kept = options["cache"] / "results.json"
+        found: dict[str, dict[str, str]] = json.loads(kept.read_text()) if only and kept.exists() else {}
         with tempfile.TemporaryDirectory(prefix="slackwater-matrix-") as folder:
             wheel = built_wheel(Path(folder) / "wheel")
             for number, row in enumerate(rows, start=1):
                 if only in (None, number):
-                    lines.append(self.tried(row, Path(folder) / str(number), wheel, options["cache"]))
-                    self.stdout.write("  ".join(map(str, lines[-1].values())))
-        if only is None:
+                    line = found[str(number)] = self.tried(row, Path(folder) / str(number), wheel, options["cache"])
+                    self.stdout.write("  ".join(line.values()))
+                    kept.parent.mkdir(parents=True, exist_ok=True)
+                    kept.write_text(json.dumps(found))
+        lines = [found[number] for number in sorted(found)]
+        if len(lines) >= len(rows):
             pages.write_block(
                 options["page"], TABLE, "make test-matrix", lines, machine.describe("each with its own servers")
             )
             self.stdout.write(f"written: {options['page']}")
-        if any("failed" in text for line in lines for text in line.values()):
+        if any("failed" in line.values() for line in lines):
             raise CommandError("a combination failed")
 
     def tried(self, row: Row, folder: Path, wheel: Path, cache: Path) -> dict[str, str]:

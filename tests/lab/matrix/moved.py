@@ -19,7 +19,7 @@ from tests.lab.matrix.sources import said, uv
 from tests.support.waiting import wait_until
 
 ROOT: Final = Path(__file__).resolve().parents[3]
-PATIENCE: Final = 300.0
+PATIENCE: Final = 1200.0
 MOST_LINES: Final = 5
 STARTS: Final = """
 SELECT t.handler, count(*) FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id GROUP BY 1
@@ -43,18 +43,18 @@ except LookupError:
 with transaction.atomic():
     tasks.mail.delay_on_commit(order.pk, "committed")
     whole = tasks.process(order.pk, order.total, timezone.now())
-assert sorted(whole.get(timeout=280)) == ["9.90", "order"], whole.result
+assert sorted(whole.get(timeout=1100)) == ["9.90", "order"], whole.result
 try:
-    tasks.refuse.delay(order.pk).get(timeout=280)
+    tasks.refuse.delay(order.pk).get(timeout=1100)
 except ValueError as error:
     print("refused:", error)
 """
 LETTERS_STORY: Final = """
 from letters import celery, tasks
 
-assert tasks.write("ann").get(timeout=280) == [1, 2]
+assert tasks.write("ann").get(timeout=1100) == [1, 2]
 try:
-    tasks.lose.delay("bob").get(timeout=280)
+    tasks.lose.delay("bob").get(timeout=1100)
 except LookupError as error:
     print("lost:", error)
 """

