@@ -5,11 +5,11 @@ from __future__ import annotations
 import uuid
 from typing import ClassVar
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import models
 from django.db.models import Q
 from django.db.models.functions import Now
 
+from slackwater_conf.columns import ArrayField
 from slackwater_tasks.models.base import new_id
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from django.contrib.postgres.fields import ArrayField
 from django.db import models
 
+from slackwater_conf.columns import ArrayField
 from slackwater_tasks.models.base import LedgerRow, LooseKey
 
 
