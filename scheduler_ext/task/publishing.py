@@ -142,7 +142,7 @@ class Publishing:
             raise InvalidInput(f"{name}: this is the id of the running task", field="task_id")
         countdown, eta = options.pop("countdown"), options.pop("eta")
         delay = seconds_until(eta or countdown)
-        task = self.app.tasks[name]
+        task = options.get("task_type") or self.app.tasks[name]  # of another application, maybe
         unchanged, missing = task.request.as_execution_options(), object()
         _refuse({key: value for key, value in options.items() if value != unchanged.get(key, missing)}, "retry()")
         given = list(args or ()), dict(kwargs or {})

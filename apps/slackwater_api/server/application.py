@@ -40,7 +40,7 @@ from slackwater_api.server.submission import TaskRequest
 from slackwater_api.server.thread_pool import ThreadPool
 from slackwater_api.v1.waits import asked_wait, may_read
 from slackwater_conf import conf
-from slackwater_monitoring.rollups.exposition import note_submission
+from slackwater_monitoring.rollups.exposition import REFUSED, SUBMIT
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -179,7 +179,9 @@ class AsgiApplication:
             incoming.release()
         took = time.perf_counter() - began
         if scope["method"] == "POST" and scope["path"] in SUBMITTING:
-            note_submission(response.status_code, took)
+            SUBMIT.observe(took)
+            if response.status_code >= 400:
+                REFUSED.labels(str(response.status_code)).inc()
         response["Server-Timing"] = f"app;dur={took * 1000:.2f}"
         if isinstance(response, StreamingHttpResponse):
             await self._send_pieces(response, send)

@@ -65,13 +65,6 @@ REFUSED: Final = Counter(
 PROCESS: Final = (SUBMIT, REFUSED)
 
 
-def note_submission(status: int, seconds: float) -> None:
-    """Count a request that submits, with how it was answered."""
-    SUBMIT.observe(seconds)
-    if status >= 400:
-        REFUSED.labels(str(status)).inc()
-
-
 def families(rounds: Sequence[dict[str, Any]]) -> Iterable[Metric]:
     """All of them; ``rounds`` are the accounts of the leaders' rounds."""
     found, exemplars = totals(), _exemplars()

@@ -173,7 +173,8 @@ def test_late_starts_are_late_and_traces_of_late_attempts_are_exemplars() -> Non
     TaskTrace._plain.create(task_id=task_id, tenant=acme.tenant, trace_id="a" * 32, sampled=True)
     settle()
     assert read.totals()[Dimension.ALL][""][Place.LATE] == 1
-    exposition.note_submission(429, 0.02)
+    exposition.SUBMIT.observe(0.02)
+    exposition.REFUSED.labels("429").inc()
     found = scraped("application/openmetrics-text; version=1.0.0")
     assert found["slackwater_late_total", "delayable"] == 1
     assert found["slackwater_refused_total", "429"] >= 1

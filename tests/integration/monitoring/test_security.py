@@ -110,11 +110,11 @@ class TestLogins:
         log_in("wrong", username="<mallory>")
         worker = HandWorker()
         press(page, "slackwater_resources_node", worker.node.pk, "drain")
-        assert LogEntry.objects.get().get_change_message() == "Draining."
+        assert LogEntry.objects.get().get_change_message() == "Draining, from active."
         text = page.get(reverse("admin:slackwater_monitoring_login_changelist")).content.decode()
         assert "&lt;mallory&gt;" in text
         assert "sw-failed" in text
-        assert "Draining." in page.get(reverse("admin:admin_logentry_changelist")).content.decode()
+        assert "Draining, from active." in page.get(reverse("admin:admin_logentry_changelist")).content.decode()
         for model in (Login, LogEntry):
             site = admin.site._registry[model]
             request = page.get("/admin/").wsgi_request
@@ -133,7 +133,7 @@ class TestLogins:
         changed = reverse("admin:slackwater_tasks_ratelimit_change", args=[limit.pk])
         assert page.post(changed, {"starts": 1, "per_s": 60}).status_code == 302
         told = [(entry.object_repr, entry.get_change_message()) for entry in LogEntry.objects.order_by("pk")]
-        assert told[0] == ("2 of 2 tasks", "Cancel.")
+        assert told[0] == (f"2 of 2 tasks: {tasks[1]}, {tasks[0]}", "Cancel: because")
         assert [text for _, text in told[1:]] == ["Run again.", "Changed Starts from 8 to 1."]
         shown = page.get(reverse("admin:admin_logentry_changelist")).content.decode()
         assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", shown)
