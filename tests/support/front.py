@@ -85,8 +85,10 @@ def drive(story: Callable[[AsgiApplication], Coroutine[Any, Any, None]]) -> None
         finally:
             front.live.close()
 
-    asyncio.run(whole())
-    front.close()
+    try:
+        asyncio.run(whole())
+    finally:
+        front.close()
 
 
 def finish(task_id: str) -> None:

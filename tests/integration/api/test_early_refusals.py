@@ -115,9 +115,7 @@ def test_it_is_the_answer_of_the_view_without_the_view(acme: ApiClient) -> None:
         (TASK, {"idempotency_key": "one"}, 201),
     ],
 )  # fmt: skip
-def test_a_repeat_gets_its_first_answer(
-    acme: ApiClient, body: bytes, headers: dict[str, str], repeated: int
-) -> None:
+def test_a_repeat_gets_its_first_answer(acme: ApiClient, body: bytes, headers: dict[str, str], repeated: int) -> None:
     async def story(front: AsgiApplication) -> None:
         first = Submission(front, acme.text, body, **headers)
         await first.run()
