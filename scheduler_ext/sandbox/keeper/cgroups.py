@@ -22,6 +22,8 @@ SPARE_PROCESSES: Final = 4
 """Processes that the sandbox itself needs beside the script's."""
 _NAME: Final = re.compile(r"slackwater-(\d+)$")
 _NEEDED: Final = ("memory", "pids", "cpu")
+REREAD_PAGES: Final = 8192
+"""So many pages read again, with no memory left for files, show that a script cannot go on; the kernel would let it try."""
 Rate = TypeVar("Rate", DiskRate, NetworkRate)
 
 
@@ -34,7 +36,7 @@ class Groups:
         self.folders = dict(folders)
         self.disk: DiskRate | None = None
         self.network: NetworkRate | None = None
-        self._kills = self._refusals = 0
+        self._kills = self._refusals = self._reread = self._most = 0
         self._cpu = 0.0
 
     def enter(self) -> None:
@@ -64,12 +66,20 @@ class Groups:
     def begin(self) -> None:
         """Remember the counters: what they add from now on is the script's."""
         self._kills, self._refusals = self._counts()
+        _, self._reread = self._held()
         self._cpu = self._cpu_total()
 
     def exceeded(self) -> str:
         """``memory`` or ``processes`` when that was exceeded since ``begin``."""
         kills, refusals = self._counts()
-        return "memory" if kills > self._kills else "processes" if refusals > self._refusals else ""
+        if kills > self._kills or self._starves():
+            return "memory"
+        return "processes" if refusals > self._refusals else ""
+
+    def _starves(self) -> bool:
+        """Whether what it holds leaves no room for its own program, which it reads again and again."""
+        held, reread = self._held()
+        return held > self._most - self._most // 32 and reread - self._reread > REREAD_PAGES
 
     def memory_mb(self) -> int | None:
         """MiB its processes hold now, without files; ``None`` if unknown."""
@@ -91,6 +101,10 @@ class Groups:
     def _counts(self) -> tuple[int, int]:
         return 0, 0
 
+    def _held(self) -> tuple[int, int]:
+        """Bytes of memory that cannot be dropped, files in memory among them, and pages of files read again so far."""
+        return 0, 0
+
     def _cpu_total(self) -> float:
         return 0.0
 
@@ -101,7 +115,8 @@ class GroupsV1(Groups):
     kind = "v1"
 
     def limit(self, limits: Limits, memory_mb: int) -> None:
-        memory, value = self.folders["memory"], str(memory_mb * MIB)
+        self._most = memory_mb * MIB
+        memory, value = self.folders["memory"], str(self._most)
         swap = memory / "memory.memsw.limit_in_bytes"
         if swap.exists():
             swap.write_text("-1")
@@ -125,6 +140,11 @@ class GroupsV1(Groups):
         with contextlib.suppress(OSError):
             (self.folders["memory"] / "memory.force_empty").write_text("1")
 
+    def _held(self) -> tuple[int, int]:
+        stat = self.folders["memory"] / "memory.stat"
+        rss, shared, reread = _fields(stat, "total_rss", "total_shmem", "total_workingset_refault_file")
+        return rss + shared, reread
+
     def _counts(self) -> tuple[int, int]:
         kills = _field(self.folders["memory"] / "memory.oom_control", "oom_kill")
         return kills, _field(self.folders["pids"] / "pids.events", "max")
@@ -145,7 +165,8 @@ class GroupsV2(Groups):
 
     def limit(self, limits: Limits, memory_mb: int) -> None:
         """Memory without swap, processes, CPU time a period; memory kills the whole group."""
-        (self._folder / "memory.max").write_text(str(memory_mb * MIB))
+        self._most = memory_mb * MIB
+        (self._folder / "memory.max").write_text(str(self._most))
         with contextlib.suppress(OSError):
             (self._folder / "memory.swap.max").write_text("0")
             (self._folder / "memory.oom.group").write_text("1")
@@ -157,6 +178,10 @@ class GroupsV2(Groups):
     def memory_mb(self) -> int | None:
         """The anonymous memory of its processes."""
         return _field(self._folder / "memory.stat", "anon") >> 20
+
+    def _held(self) -> tuple[int, int]:
+        own, shared, reread = _fields(self._folder / "memory.stat", "anon", "shmem", "workingset_refault_file")
+        return own + shared, reread
 
     def _counts(self) -> tuple[int, int]:
         kills = _field(self._folder / "memory.events", "oom_kill")
@@ -171,11 +196,13 @@ class GroupsV2(Groups):
 
 
 def _field(path: Path, name: str) -> int:
-    for line in path.read_text().splitlines():
-        key, _, value = line.partition(" ")
-        if key == name:
-            return int(value)
-    return 0
+    return _fields(path, name)[0]
+
+
+def _fields(path: Path, *names: str) -> list[int]:
+    """The numbers that stand behind these names; 0 where the kernel does not count it."""
+    found = dict(line.split(" ", 1) for line in path.read_text().splitlines() if " " in line)
+    return [int(found.get(name, 0)) for name in names]
 
 
 def make(root: str, wanted: bool = True) -> Groups:
