@@ -9,7 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import first_line
@@ -28,8 +28,6 @@ ROUND_INTERVAL_S = 1.0
 """The longest time between two rounds."""
 WAKE_EVERY_S = 0.2
 """How often scheduled tasks are looked at; whoever stores one that is due sooner makes it ready at once."""
-AHEAD = 0.75
-"""Between two rounds the lead is renewed once this part of its time is over, so that no task waits for it in one."""
 BATCH = 2048
 _SHARE, _POSITION, _NO_SLOT = Reason.SHARE, Reason.POSITION, Reason.NO_SLOT
 _ASIDE = {
@@ -42,17 +40,6 @@ _ASIDE = {
 """The reasons for which a task is parked, each with the name of that parking."""
 MIN_PAUSE_MS = 4
 """Under load the least time between two rounds, so that they stay large and few."""
-
-
-class Due(NamedTuple):
-    """How many tasks became ready, or urgent, by themselves."""
-
-    returned: int
-    woken: int
-    promoted: int
-
-
-NOTHING = Due(0, 0, 0)
 
 
 class Dispatcher:
@@ -84,10 +71,10 @@ class Dispatcher:
         self._woken = float("-inf")
         self.last = RoundResult()
 
-    def keep_lead(self, *, part: float = 1.0) -> bool:
-        """Renew or take leadership when it is time, or this ``part`` of it is over; True while this process leads."""
+    def keep_lead(self) -> bool:
+        """Renew or take leadership when it is time; True while this process leads."""
         now = time.monotonic()
-        if now - self._renewed >= self.conf.leader_renew_s * part:
+        if now - self._renewed >= self.conf.leader_renew_s:
             lead = self.store.lead(self.holder)
             if lead.leads and not self.leads:
                 log.info("leading cell %s, epoch %s", self.conf.cell, lead.epoch)
@@ -98,14 +85,21 @@ class Dispatcher:
             self._renewed = now
         return self.leads and time.monotonic() - self._renewed < self.conf.leader_lease_s
 
-    def run_round(self, *, hinted: bool = False) -> RoundResult:
-        """Run one round; returns what it did, with a reason for each nominated task that was left.
-
-        ``hinted``: somebody has just stored work or made room; whatever else is due is looked at after its claim.
-        """
+    def run_round(self) -> RoundResult:
+        """Run one round; returns what it did, with a reason for each nominated task that was left."""
         began = time.monotonic()
         # 1. Bring back what Redis forgot, wake what is due, promote what is late.
-        due = NOTHING if hinted else self._look_at_due()
+        returned = self.store.return_queued() if self.queues.emptied() else 0
+        if returned:
+            log.warning("Redis was emptied: %s queued tasks are ready again", returned)
+        woken = promoted = 0
+        if began - self._woken >= WAKE_EVERY_S:
+            self._woken = began
+            woken = self.store.wake(BATCH)
+            moved = self.store.promote(BATCH)
+            promoted = len(moved)
+            if moved:
+                self.queues.tell(moved, room=False)
         # 2. Take the snapshot, without what is held back until others have started.
         snapshot = self.store.snapshot(ends=self._wants_ends)
         if self._kept is not NOBODY:
@@ -125,33 +119,15 @@ class Dispatcher:
         if self.turns is not None:
             self.turns.look(snapshot, plan, self.epoch)
         # 7. Fit the next snapshot's size, and show this round.
-        if hinted:
-            due = self._look_at_due()
         wider = self.store.look(decided=len(plan.decisions), more=plan.more)
         if self.watch is not None:
             self.watch(snapshot, plan, won, time.monotonic() - began)
         self.last = RoundResult(
-            nominated=len(plan.decisions) + len(plan.left), decided=len(plan.decisions), claimed=len(won), woken=due.woken,
-            promoted=due.promoted, returned=due.returned, left=plan.left, utilization_permille=plan.utilization_permille,
-            again=wider or len(won) >= self.conf.round_limit or (hinted and any(due)),
-            seconds=time.monotonic() - began,
+            nominated=len(plan.decisions) + len(plan.left), decided=len(plan.decisions), claimed=len(won), woken=woken,
+            promoted=promoted, returned=returned, left=plan.left, utilization_permille=plan.utilization_permille,
+            again=wider or len(won) >= self.conf.round_limit, seconds=time.monotonic() - began,
         )  # fmt: skip
         return self.last
-
-    def _look_at_due(self) -> Due:
-        """Bring back what Redis forgot, wake what is due and promote what is late, when it is time to look."""
-        now = time.monotonic()
-        if now - self._woken < WAKE_EVERY_S:
-            return NOTHING
-        self._woken = now
-        returned = self.store.return_queued() if self.queues.emptied() else 0
-        if returned:
-            log.warning("Redis was emptied: %s queued tasks are ready again", returned)
-        woken = self.store.wake(BATCH)
-        moved = self.store.promote(BATCH)
-        if moved:
-            self.queues.tell(moved, room=False)
-        return Due(returned, woken, len(moved))
 
     def _set_aside(self, snapshot: Snapshot, plan: Plan) -> None:
         """Park what would only block its line: tasks waiting for a key, a rate, or a node that does not exist."""
@@ -217,7 +193,7 @@ class HintListener:
 def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool],
         faults: tuple[type[Exception], ...]) -> None:  # fmt: skip
     """Run rounds until ``stopping()``; errors of the database or Redis are logged, and the round is tried again."""
-    failures, standby, hinted = 0, False, False
+    failures, standby = 0, False
     away: tuple[type[Exception], ...] = (redis_client.RedisError, *faults)
     while not stopping():
         try:
@@ -228,14 +204,13 @@ def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool
                 hints.wait(dispatcher.conf.leader_renew_s)
                 continue
             standby = False
-            result = dispatcher.run_round(hinted=hinted)
-            failures, hinted = 0, False
+            result = dispatcher.run_round()
+            failures = 0
             if result.again:
                 continue
             if result.claimed:
                 time.sleep(min(MIN_PAUSE_MS / 1000, result.seconds))
-            dispatcher.keep_lead(part=AHEAD)
-            hinted = hints.wait(dispatcher.pause_s())
+            hints.wait(dispatcher.pause_s())
         except away as error:
             failures += 1
             log.warning("round failed, trying again: %s", first_line(error))

@@ -55,7 +55,6 @@ from slackwater_tasks.ledger.snapshot_rows import (
 
 REFRESH_S = 1.0
 """Seconds between two readings of plans, lines, handlers and learnt run times; a change holds with the next round."""
-REFRESH_AHEAD_S = 0.75  # after a round they are read this early, so that seldom a task waits for it in one
 LEARN_S = 0.05
 """Seconds between two searches for missing run times: until found, such tasks run alone."""
 LEARNT_FROM = 5
@@ -445,8 +444,7 @@ class PgRoundStore(RoundStore):
         )  # fmt: skip
 
     def look(self, *, decided: int, more: bool) -> bool:
-        """Adapt how many tasks are nominated next time, as looking in vain is most of a round's cost; read on, if due."""
-        self._refresh(force=time.monotonic() - self.reference.read_at >= REFRESH_AHEAD_S)
+        """Adapt how many tasks are nominated next time: looking at tasks in vain is most of a round's cost."""
         if not more:
             self._want = max(FEW, 2 * decided, self._want // 4)
             return False

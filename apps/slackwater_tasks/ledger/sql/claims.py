@@ -25,16 +25,13 @@ LEAD = """lead AS (
 _LEASED = """EXISTS (SELECT 1 FROM slackwater_resources_node WHERE id = %(node)s AND state IN ('starting', 'active', 'draining')
                     AND lease_expires_at > clock_timestamp())"""
 _WORK = "t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms"
-# Nobody waits for a claim to be on disk: its start is, later in the same log. One that a crash of the server loses was
-# of a task that is ready again, and its number is given anew to a claim of which at most one starts.
 CLAIM = named(f"""
 WITH {LEAD},
-unhurried AS (SELECT set_config('synchronous_commit', 'off', true) FROM lead),
 chosen AS (
     SELECT l.task_id, given.node, given.milli
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(nodes)s::int[], %(millis)s::int[]) AS given(id, fence, node, milli)
     JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id])
-    WHERE l.state = :state.READY AND l.fence = given.fence AND (SELECT true FROM unhurried WHERE set_config IS NOT NULL)
+    WHERE l.state = :state.READY AND l.fence = given.fence AND EXISTS (SELECT 1 FROM lead)
     FOR UPDATE OF l SKIP LOCKED)
 UPDATE slackwater_tasks_livetask l SET state = :state.QUEUED, fence = l.fence + 1, node_id = chosen.node,
     slot_milli = chosen.milli, batch = 0,
