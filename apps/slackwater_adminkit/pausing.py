@@ -13,14 +13,13 @@ from slackwater_adminkit.buttons import Button, ButtonsMixin
 from slackwater_adminkit.display import badge
 
 
-class PausableMixin(ButtonsMixin):
-    """Adds ``pause``, ``resume`` and ``state`` to the admin of a model that has ``paused``."""
-
-    buttons: ClassVar = {
+def pause_buttons(action: str, title: str = "") -> dict[str, Button]:
+    """``pause`` and ``resume``; ``action`` and ``title`` tell what the pause does."""
+    return {
         "pause": Button(
             label="Pause",
-            title="Tasks are accepted, none is started",
-            action="Pause: accept tasks, start none",
+            title=title,
+            action=action,
             done="paused",
             log="Paused, from active.",
             undo="resume",
@@ -35,6 +34,12 @@ class PausableMixin(ButtonsMixin):
             when=lambda obj: obj.paused,
         ),
     }
+
+
+class PausableMixin(ButtonsMixin):
+    """Adds ``pause``, ``resume`` and ``state`` to the admin of a model that has ``paused``."""
+
+    buttons: ClassVar = pause_buttons("Pause: accept tasks, start none", "Tasks are accepted, none is started")
 
     def set_paused(self, obj: Any, *, paused: bool) -> bool:
         """Pause or resume by the service; False when it was so before."""

@@ -20,8 +20,9 @@ from unfold.widgets import UnfoldAdminTextareaWidget
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from scheduler_ext.core.states import TaskState
 from slackwater_adminkit.big import BigTableAdmin
-from slackwater_adminkit.buttons import Button, ButtonsMixin
+from slackwater_adminkit.buttons import ButtonsMixin
 from slackwater_adminkit.display import JsonField, ago, badge, clock, column, seconds
+from slackwater_adminkit.pausing import pause_buttons
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, ServiceAdmin, actor, become
 from slackwater_schedules import services
 from slackwater_schedules.fields import FIELDS, parse_schedule
@@ -121,24 +122,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
     search_fields = ("name", "tenant__slug")
     autocomplete_fields = ("tenant",)
     readonly_fields = ("shown_state", "upcoming", "recent", "created_by", "updated_by", "version")
-    buttons: ClassVar = {
-        "pause": Button(
-            label="Pause",
-            action="Pause",
-            done="paused",
-            log="Paused, from active.",
-            undo="resume",
-            when=lambda s: not s.paused,
-        ),
-        "resume": Button(
-            label="Resume",
-            action="Resume",
-            done="resumed",
-            log="Resumed, from paused.",
-            undo="pause",
-            when=lambda s: s.paused,
-        ),
-    }
+    buttons: ClassVar = pause_buttons("Pause")
     FORM: ClassVar[Any] = (
         (None, {"fields": (("tenant", "name"), ("kind", "time_zone"), "rule", "task", "workflow")}),
         ("Bounds", {"fields": (("start_at", "end_at"), "jitter_s")}),

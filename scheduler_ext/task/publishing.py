@@ -160,10 +160,7 @@ class Publishing:
 
     def _check_plain(self, name: str, kwargs: Any, options: Mapping[str, Any]) -> None:
         """Refuse an ordinary message that names handlers in its links: they would run beside the ledger."""
-        brought = [one for option in ("chain", "chord", *LINKS) for one in leaves(options.get(option))]
-        if name in MAPS:
-            brought += leaves((kwargs or {}).get("task"))
-        for leaf in brought:
+        for leaf in leads_to(name, kwargs, options):
             if self.is_handler(leaf):
                 raise InvalidInput(
                     f"{name} is an ordinary Celery task: the handler {leaf} cannot follow or be part of it"
@@ -289,6 +286,14 @@ def leaves(found: Any) -> Iterator[str]:
             yield from leaves(inner.get("task"))
     for option in LINKS:
         yield from leaves((signature.get("options") or {}).get(option))
+
+
+def leads_to(name: str, kwargs: Any, options: Mapping[str, Any]) -> Iterator[str]:
+    """The names of all tasks that a message leads to."""
+    for option in ("chain", "chord", *LINKS):
+        yield from leaves(options.get(option))
+    if name in MAPS:
+        yield from leaves((kwargs or {}).get("task"))
 
 
 def _told(task: Any) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from scheduler_ext.task import celery_json, handlers
 from scheduler_ext.task.arguments import Arguments
 from scheduler_ext.task.celery_json import CALL
 from scheduler_ext.task.celery_options import fields_of_call, meant, terms_of, unused
-from scheduler_ext.task.publishing import LINKS, MAPS, leaves
+from scheduler_ext.task.publishing import LINKS, leads_to
 from scheduler_ext.task.running import task as running_task
 from scheduler_ext.task.signature import schema_of
 from slackwater_conf import conf
@@ -72,7 +72,7 @@ def concerns(name: str, kwargs: Any, options: Mapping[str, Any]) -> bool:
     """Whether a message is one of a task in the shadow, or leads to one; a retry is the same call again."""
     if options.get("retries"):
         return False
-    return handlers.is_shadowed(name) or any(map(handlers.is_shadowed, _brought(name, kwargs, options)))
+    return handlers.is_shadowed(name) or any(map(handlers.is_shadowed, leads_to(name, kwargs, options)))
 
 
 def note_call(
@@ -106,7 +106,7 @@ def note_call(
 
 def _foreseen(app: Any, name: str, args: list[Any], kwargs: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """The fields of the task that the ledger would have stored; an error of submission names what it would refuse."""
-    for other in _brought(name, kwargs, options):
+    for other in leads_to(name, kwargs, options):
         if not handlers.is_shadowed(name):
             raise InvalidInput(f"{name} is an ordinary Celery task: the durable {other} cannot follow or be part of it")
         if not other.startswith(handlers.RESERVED) and not _is_ours(other):
@@ -130,14 +130,6 @@ def _foreseen(app: Any, name: str, args: list[Any], kwargs: dict[str, Any], opti
 
 def _is_ours(name: str) -> bool:
     return handlers.is_shadowed(name) or handlers.is_declared(name) or handlers.of_task(name) is not None
-
-
-def _brought(name: str, kwargs: Any, options: Mapping[str, Any]) -> Iterator[str]:
-    """The tasks that a message leads to."""
-    for option in ("chain", "chord", *LINKS):
-        yield from leaves(options.get(option))
-    if name in MAPS:
-        yield from leaves((kwargs or {}).get("task"))
 
 
 def _arguments_of(task: Any) -> Arguments | None:
