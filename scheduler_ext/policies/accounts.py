@@ -11,7 +11,7 @@ from math import lcm
 from typing import Any, Final
 
 from scheduler_ext.core.resources import SIZE, total, zero
-from scheduler_ext.core.types import MILLI, Slots, Snapshot, Vector, WorkKind
+from scheduler_ext.core.types import CLIENT, MILLI, Slots, Snapshot, Vector, WorkKind
 
 MAX_WHOLE: Final = 1 << 240
 """The largest common multiple used. Beyond it comparisons would be slow, so shares are rounded down."""
@@ -154,7 +154,10 @@ class Account:
         return self.kept - share if share < self.kept else 0
 
     def allows(self, kind: WorkKind, milli: int, vector: Vector) -> bool:
-        """Whether with this task it and every account above stay within their maximum and leave free what others keep."""
+        """Whether with this task it and every account above stay within their maximum and leave free what others keep.
+
+        A client's maximum is that of a plan: however small the cell, it lets one task in.
+        """
         account: Account | None = self
         used_up = 0
         while account is not None:
@@ -164,7 +167,7 @@ class Account:
             used_up = 0
             if limit is not None or account.kept:
                 then = account.share_with(kind, milli, vector)
-                if limit is not None and then + kept > limit:
+                if limit is not None and then + kept > limit and (account.share or not account.name.startswith(CLIENT)):
                     return False
                 used_up = account._keeps(account.share) - account._keeps(then)
             account = account.parent

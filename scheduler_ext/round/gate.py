@@ -67,9 +67,11 @@ class Use:
         if view.max_in_flight is not None:
             self.flight_left = view.max_in_flight - view.in_flight
         self.milli_left: dict[WorkKind, int] | None = None
-        """Thousandths of slots of each kind up to its plan's maximum."""
+        """Thousandths of slots of each kind up to its plan's maximum; of what the cell has, one slot at least."""
         if view.maximum_permille < 1000:
-            most = {kind: view.maximum_permille * milli // 1000 for kind, milli in slots_milli.items()}
+            part = view.maximum_permille
+            least = MILLI if part else 0  # else a quarter of two slots would hold nothing, for ever
+            most = {kind: max(part * milli // 1000, min(milli, least)) for kind, milli in slots_milli.items()}
             self.milli_left = dict(add_slots(most, view.used_slots_milli, -1))
 
 

@@ -145,6 +145,15 @@ def test_a_tenants_maximum_share_is_hard() -> None:
     assert set(plan.left.values()) == {Reason.HARD_SHARE}
 
 
+def test_a_maximum_of_less_than_a_slot_is_one_and_that_of_a_client_lets_one_task_in() -> None:
+    """A quarter of the two processes of a small machine would hold nothing, for ever."""
+    for permille, starts in (250, 1), (0, 0):
+        quarter = [TenantView(tenant_id=number, maximum_permille=permille) for number in (1, 2)]
+        assert len(decide(snapshot([many(1, 9)], [node(1, 2)], quarter)).decisions) == starts
+        both = [many(number, 9, tenant=number, pool="client both") for number in (1, 2)]
+        assert len(decide(snapshot(both, [node(1, 2)], quarter)).decisions) == starts
+
+
 def test_slots_of_another_kind_are_none_that_the_work_could_use() -> None:
     """A worker has as many slots of scripts as of processes: they make no room for handlers, in no figure."""
     both = {WorkKind.PROCESS: 8, WorkKind.SCRIPT: 8, WorkKind.COROUTINE: 1024}
