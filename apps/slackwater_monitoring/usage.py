@@ -19,7 +19,7 @@ from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from slackwater_monitoring.models import OnTime, Usage
 from slackwater_monitoring.receipts import pages
-from slackwater_monitoring.receipts.account import Account, usage_columns
+from slackwater_monitoring.receipts.account import FIRST, Account, usage_columns
 from slackwater_monitoring.receipts.starts import Starts
 from slackwater_monitoring.rollups import fill
 from slackwater_tasks.field_kinds import seconds
@@ -47,18 +47,18 @@ ON CONFLICT (tenant_id, day, tier, category) DO UPDATE SET attempts = u.attempts
     cpu_ms = u.cpu_ms + excluded.cpu_ms, price_micros = u.price_micros + excluded.price_micros
 """
 # First attempts against their latest starts: the task's own once it has ended, until then the live row's.
-KEPT_PROMISES = """
+KEPT_PROMISES = f"""
 INSERT INTO slackwater_monitoring_ontime AS o (tenant_id, day, tier, category, handler, started, on_time)
 SELECT a.tenant_id, (a.started_at AT TIME ZONE 'UTC')::date, r.slug, t.category, t.handler, count(*),
     count(*) FILTER (WHERE a.started_at <= coalesce(l.latest_start, t.latest_start))
 FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
 JOIN slackwater_resources_tier r ON r.id = t.tier_id JOIN slackwater_tenants_tenant n ON n.id = a.tenant_id
 LEFT JOIN slackwater_tasks_livetask l ON l.task_id = a.task_id
-WHERE a.id > %(after)s AND a.id <= %(to)s AND a.number = 1 AND coalesce(l.latest_start, t.latest_start) IS NOT NULL
+WHERE a.id > %(after)s AND a.id <= %(to)s AND {FIRST} AND coalesce(l.latest_start, t.latest_start) IS NOT NULL
 GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5
 ON CONFLICT (tenant_id, day, tier, category, handler) DO UPDATE SET started = o.started + excluded.started,
     on_time = o.on_time + excluded.on_time
-"""
+"""  # noqa: S608 - a fragment of ours
 # What was measured, for hints of smaller tiers: see ``sizing.py``. Handlers: alone, and long enough.
 MEASURE = named("""
 INSERT INTO slackwater_monitoring_sizing AS s (tenant_id, kind, name, tier_id, runs, exceeded, cpu_milli, memory_mb, disk_mb)

@@ -20,21 +20,24 @@ from slackwater_tasks.read.tasks import word
 
 UNIT: Final = 3_600_000 * 1_000
 """A millionth, in the parts in which prices are exact: milliseconds of an hour, thousandths of a price."""
-ATTEMPTS = """
+# Whether the task begins with it. A later turn of an attempt that made room has its number, and a fence above another's.
+FIRST = """(a.number = 1 AND (a.fence = 1 OR NOT EXISTS (
+    SELECT 1 FROM slackwater_tasks_attempt b WHERE b.task_id = a.task_id AND b.fence < a.fence)))"""
+ATTEMPTS = f"""
 SELECT a.tenant_id, a.task_id::text, n.cell, t.category, t.tier_id, r.slug, r.cpu_milli, r.memory_mb, r.disk_mb, t.submitted_at,
     coalesce(t.start_at, t.submitted_at), coalesce(l.latest_start, t.latest_start), a.finished_at,
     CASE WHEN t.finished_at = a.finished_at THEN t.state END, a.number, a.started_at, a.outcome, a.cpu_ms, a.peak_memory_mb,
-    a.peak_disk_mb, t.handler, a.queued_at, d.name
+    a.peak_disk_mb, t.handler, a.queued_at, d.name, {FIRST}
 FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
 JOIN slackwater_resources_tier r ON r.id = t.tier_id JOIN slackwater_tenants_tenant n ON n.id = a.tenant_id
 LEFT JOIN slackwater_tasks_livetask l ON l.task_id = a.task_id LEFT JOIN slackwater_resources_node d ON d.id = a.node_id
 WHERE a.id > %(after)s AND a.id <= %(to)s ORDER BY a.id
-"""
+"""  # noqa: S608 - a fragment of ours
 # What ended while it waited has no attempt: its history tells of it.
 ENDS = named("""
 SELECT e.tenant_id, e.task_id::text, n.cell, t.category, t.tier_id, r.slug, r.cpu_milli, r.memory_mb, r.disk_mb, t.submitted_at,
     coalesce(t.start_at, t.submitted_at), t.latest_start, e.at, e.to_state, NULL, NULL, NULL, NULL, NULL, NULL, t.handler,
-    NULL, NULL
+    NULL, NULL, false
 FROM slackwater_tasks_taskevent e JOIN slackwater_tasks_task t ON t.id = e.task_id
 JOIN slackwater_resources_tier r ON r.id = t.tier_id JOIN slackwater_tenants_tenant n ON n.id = e.tenant_id
 WHERE e.id > %(events_after)s AND e.id <= %(events_to)s AND e.to_state = ANY(%(final)s) AND e.from_state IS NOT NULL
@@ -68,6 +71,8 @@ class Ended(NamedTuple):
     handler: str
     queued_at: datetime | None
     node: str | None
+    first: bool
+    """Whether its task begins with it: it is no retry, and no later turn."""
 
     @property
     def run_ms(self) -> int:
@@ -118,7 +123,7 @@ class Account:
 
     def _before(self, row: Ended) -> dict[str, int] | None:
         """Who went before it, of its first start; ``None`` for what did not start then."""
-        if row.number != 1:
+        if not row.first:
             return None
         return self._starts.before(row.tenant, row.cell, row.category, row.due_at, row.started_at)
 
@@ -130,7 +135,7 @@ def _rounded(exact: int) -> int:
 def _receipt(row: Ended, terms: Terms, charged: int, before: dict[str, int] | None) -> dict[str, Any]:
     started, latest = row.started_at, row.latest_start
     late_ms = 0
-    if latest is not None and row.number in (None, 1):
+    if latest is not None and (row.first or row.number is None):
         late_ms = max(0, round(((started or row.at) - latest).total_seconds() * 1000))
     return {
         "task_id": row.task_id,

@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, Exemplar, HistogramMetri
 
 from scheduler_ext.core.states import Category, Outcome
 from scheduler_ext.round.tally import TOOK_BOUNDS
+from slackwater_monitoring.receipts.account import FIRST
 from slackwater_monitoring.rollups import layout
 from slackwater_monitoring.rollups.layout import BOUNDS, MAX_KEYS, OTHERS, Dimension, Numbers, Place
 from slackwater_monitoring.rollups.read import totals
@@ -44,14 +45,14 @@ ORDER BY c.submitted DESC, t.id
 """
 LATELY: Final = 300
 """Attempts in which traced ones are looked for."""
-TRACED: Final = """
-SELECT x.trace_id, t.category, a.number, extract(epoch FROM a.started_at - greatest(t.submitted_at, t.start_at))::float8,
+TRACED: Final = f"""
+SELECT x.trace_id, t.category, {FIRST}, extract(epoch FROM a.started_at - greatest(t.submitted_at, t.start_at))::float8,
     extract(epoch FROM a.started_at - a.queued_at)::float8, extract(epoch FROM a.finished_at - a.started_at)::float8,
     extract(epoch FROM a.finished_at)::float8
 FROM (SELECT * FROM slackwater_tasks_attempt ORDER BY id DESC LIMIT %s) a
 JOIN slackwater_tasks_tasktrace x ON x.task_id = a.task_id JOIN slackwater_tasks_task t ON t.id = a.task_id
 WHERE x.sampled ORDER BY a.id
-"""
+"""  # noqa: S608 - a fragment of ours
 Exemplars = dict[tuple[str, str, int], Exemplar]
 """By histogram, category and bucket."""
 
@@ -141,8 +142,8 @@ def _buckets(counts: Sequence[int], bounds: Sequence[float], exemplars: Exemplar
 def _exemplars() -> Exemplars:
     """Traces of tasks that ended lately: the last in each bucket."""
     found: Exemplars = {}
-    for trace, category, number, delay, queued, run, at in fetch_all(TRACED, [LATELY]):
-        for name, seconds in (("start_delay", delay if number == 1 else None), ("queue", queued), ("run", run)):
+    for trace, category, first, delay, queued, run, at in fetch_all(TRACED, [LATELY]):
+        for name, seconds in (("start_delay", delay if first else None), ("queue", queued), ("run", run)):
             if seconds is not None:
                 value = max(0.0, seconds)
                 place = (name, word(Category(category)), layout.bucket(0, value))

@@ -146,7 +146,7 @@ def _numbers(row: Ended) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
     if row.started_at is None or row.outcome is None:
         return [], [*over, (Place.LATE, int(row.state == TaskState.EXPIRED))]
     began: list[tuple[int, int]] = [(Place.STARTED, 1), (Place.RETRIED, int(row.number != 1))]
-    if row.number == 1:
+    if row.first:
         delay = max(0.0, (row.started_at - max(row.due_at, row.submitted_at)).total_seconds())
         late = row.latest_start is not None and row.started_at > row.latest_start
         began += [

@@ -28,7 +28,7 @@ class Place(IntEnum):
     STARTED = 0
     """Attempts, in the span in which they began; known once they have ended."""
     LATE = 1
-    """Of the first attempts, those that began after their task's latest start; and tasks that expired waiting."""
+    """Of first starts, those after their task's latest start; and tasks that expired waiting."""
     DELAY_MS = 2
     QUEUE_MS = 3
     RUN_MS = 4

@@ -18,6 +18,7 @@ from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_monitoring.models import Rollup
 from slackwater_monitoring.rollups import exposition, fill, layout, read
 from slackwater_monitoring.rollups.layout import OTHERS, Dimension, Place
+from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Attempt, Task, TaskTrace
 from tests.support.api import HANDLER, client_of, forget_lookups, furnish
@@ -183,3 +184,21 @@ def test_late_starts_are_late_and_traces_of_late_attempts_are_exemplars() -> Non
     assert {line.split("{")[0] for line in shown} == {
         f"slackwater_{name}_seconds_bucket" for name in ("start_delay", "queue", "run")
     }
+
+
+def test_a_task_that_makes_room_and_goes_on_has_started_once() -> None:
+    """Its turns share the number of the attempt."""
+    acme, worker = client_of("acme"), HandWorker("node-1")
+    task_id = UUID(acme.task(total_attempts=1, checkpoints=True))
+    for outcome in (Outcome.YIELDED, Outcome.PREEMPTED, Outcome.FAILED):
+        worker.run(task_id, outcome=outcome)
+    retry(acme.tenant.pk, task_id)
+    worker.run(task_id)
+    settle()
+    total = read.totals()[Dimension.ALL][""]
+    assert (total[Place.STARTED], total[Place.RETRIED], sum(layout.histogram(total, layout.DELAYS))) == (4, 1, 1)
+    assert [row["started"] for row in acme.get("/usage").body["on_time"]] == [1]
+    receipts = acme.get("/receipts").body["items"]
+    assert [(one["attempt"], one["kept"]["before"] is None) for one in receipts] == [
+        (1, False), (1, True), (1, True), (2, True),
+    ]  # fmt: skip
