@@ -221,6 +221,8 @@ def test_a_workflow_with_a_share_leaves_its_tenants_other_work_its_part(cell: Ce
     cell.round()
     assert [sum(live(each).state == TaskState.QUEUED for each in some) for some in (ids, others)] == [3, 1]
     cell.worker.end(cell.started(others[0]))
+    why = {one["kind"]: one["detail"] for one in cell.explain(ids[3])["blockers"]}
+    assert why["share"].endswith(": its workflow, with a weight of 3 in its tenant's share, has had its share.")
     cell.round()
     assert live(others[1]).state == TaskState.QUEUED, "what the workflow holds counts"
     lines = Line.objects.unscoped().filter(workflow=workflow_id)  # the test is no tenant

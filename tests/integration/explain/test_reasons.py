@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -14,6 +16,7 @@ from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.explain.blockers import KINDS
+from slackwater_tasks.explain.explanation import UNFORESEEN
 from slackwater_tasks.ledger.transitions import unpark
 from slackwater_tasks.models import Line, PolicyChoice, RateLimit, Resumable, RunTime
 from slackwater_tasks.submission.service import store_script, submit, submit_workflow
@@ -28,6 +31,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 Remove = Callable[[], Any]
+WAITING = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "waiting.md"
 
 
 def dependency(cell: Cell) -> tuple[UUID, Remove]:
@@ -349,8 +353,10 @@ NAMED = {"mutex": 1, "mutex of two": 2, "dependency": 1, "reserved": 1, "yielded
 """How many tasks a blocker names."""
 
 
-def test_every_kind_of_blocker_has_its_case() -> None:
+def test_every_kind_of_blocker_has_its_case_and_its_line_in_the_documents() -> None:
     assert {name.split(maxsplit=1)[0] for name in CASES} == set(KINDS)
+    table = [line for line in WAITING.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    assert set(re.findall("`([a-z_]+)`", "".join(line.split("|")[1] for line in table))) == set(KINDS)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -372,6 +378,8 @@ def test_removing_the_named_blocker_starts_the_task(cell: Cell, name: str) -> No
         assert len(blockers[kind]["task_ids"]) == NAMED[name], "its own tenant's are named, others' are not"
     predicted = found["predicted_start"]
     assert (predicted is None) == bool(found["not_predicted"])
+    if kind in UNFORESEEN:
+        assert found["not_predicted"] == f"Nobody knows when this ends: {blockers[kind]['detail']}"
     if kind in FORESEEN and name != "peak in window":  # that window never closes
         assert predicted["earliest"] <= predicted["likely"] <= predicted["latest"]
     remove()
