@@ -22,6 +22,7 @@ MAX_SPAN: Final = 300.0
 """After so many times the memory all that is remembered is counted from a new landmark, so that no number overflows."""
 
 
+Ceilings = tuple[set[tuple[int, WorkKind]], list[list[Branch]]]
 Need = tuple[Vector, WorkKind, Labels | None]
 """What a line's tasks ask for, as far as room depends on it: lines that ask for the same wait together."""
 
@@ -84,6 +85,7 @@ class RunningTree(TreeChooser):
         self._open: list[list[Branch]] = []
         self._sorted: dict[Any, list[list[Branch]]] = {}
         self._sort_roots()
+        self._all = self._open
         of_account: dict[Path, list[Branch]] = {}
         for (_, _, path), branch in self._branches.items():
             of_account.setdefault(path, []).append(branch)
@@ -142,59 +144,30 @@ class RunningTree(TreeChooser):
                 for branch in ages.branches:
                     branch.push(self._clock)
 
-    def _descend(self, root: Branch) -> Line | None:
-        """Where past use counts as held, who holds something goes back as time passes: nobody who has is served too soon."""
-        line = super()._descend(root)
-        while self._memory_s and line is not None and self._catch_up(line.leaf.account):
-            line = super()._descend(root)
-        return line
-
-    def _catch_up(self, account: Account) -> bool:
-        """Count past use until now on an account and all above, unless that was done just before."""
-        growth = self._growth()
-        found, fresh, each = False, growth * FRESH, account
-        while each.parent is not None:
-            if each.share and each.served_at < fresh:
-                self._count(each, growth)
-                self._put(each, growth)
-                each.version += 1
-                found = True
-            each = each.parent
-        return found
-
-    @staticmethod
-    def _count(account: Account, growth: float) -> None:
-        """What it held until now counts as served."""
-        account.served += account.share * (growth - account.served_at)
-        account.served_at = growth
-
-    def _put(self, account: Account, growth: float) -> None:
-        """Its place by what it holds and has held.
-
-        What is remembered is not made to fade: what is held counts for more as time goes on. So the key of who holds
-        nothing stays, all others grow, and who is not looked at stands too far in front, never too far behind.
-        """
-        account.past = int(account.share * (growth - 1.0) + account.served)
-        account.key = self._rules.key(account)
-
     def _charge(self, account: Account, kind: WorkKind, milli: int, vector: Vector) -> None:
-        if not self._memory_s:
-            super()._charge(account, kind, milli, vector)
-            return
-        growth, each = self._growth(), account
-        while each.parent is not None:
-            self._count(each, growth)
+        """As in a round, where time stands still; it runs twice for every task of a trace."""
+        growth = self._grown if self._grown_at == self.now else self._growth()
+        each, above, plain = account, account.parent, self._plain_key
+        while above is not None:
+            if each.served_at != growth:
+                each.served += each.share * (growth - each.served_at)
+                each.served_at = growth
             each.hold(kind, milli, vector)
-            self._put(each, growth)
-            each = each.parent
+            share = each.share
+            each.tie = (each.served - share * growth) / each.turns
+            each.key = (share + each.past) * each.weight if plain else self._rules.key(each)
+            each, above = above, above.parent
         if each.counts:
             each.hold(kind, milli, vector)
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         if self._ages:
             self._waiting.discard(id(task))
-        super().accept(line, task, milli)
-        self._lines[line.line_id].top.waits -= 1
+        state, kind = self._lines[line.line_id], task.kind
+        taken = line.vector if kind is WorkKind.PROCESS else taken_by(line, kind)
+        self._charge(state.leaf.account, kind, milli, taken)
+        state.advance()
+        state.top.waits -= 1
 
     def accept_alone(self, line: LineView, task: TaskView) -> None:
         """Start a task that became ready while nothing else waits: as if offered, picked and accepted."""
@@ -217,7 +190,27 @@ class RunningTree(TreeChooser):
     @property
     def waits_for_room(self) -> bool:
         """Whether something was passed over and must be tried again once there is room."""
-        return bool(self.blocked or self._shut or self._skipped or self._dropped)
+        return bool(self._shut) or self.passed_over
+
+    @property
+    def passed_over(self) -> bool:
+        """The same, but for categories at their ceilings."""
+        return bool(self.blocked or self._skipped or self._dropped)
+
+    @property
+    def is_shut(self) -> bool:
+        """Whether all categories are at their ceilings, or nothing finds room."""
+        return not self._open
+
+    def lift(self) -> Ceilings:
+        """Open the categories at their ceilings, where nothing else was passed over, to see who would be next."""
+        kept = (self._shut, self._open)
+        self._shut, self._open = set(), self._all
+        return kept
+
+    def lower(self, kept: Ceilings) -> None:
+        """Shut them again."""
+        self._shut, self._open = kept
 
     @property
     def has_floors(self) -> bool:
@@ -349,13 +342,14 @@ class RunningTree(TreeChooser):
         for account in self._accounts.values():
             left = (account.served - account.share * account.served_at) / growth
             account.served, account.served_at = left + account.share * unit, unit
-            if self._memory_s:
-                self._put(account, unit)
-            else:
-                account.tie = left / account.turns
+            self._place_anew(account, left, unit)
             account.version += 1
         for branch in self._deepest:
             branch.push(self._clock)
+
+    def _place_anew(self, account: Account, left: float, unit: float) -> None:
+        del unit
+        account.tie = left / account.turns
 
     def _sort_roots(self) -> None:
         """The trees to choose from, category by category; cached, since the same few sets recur."""
@@ -382,6 +376,64 @@ class RunningTree(TreeChooser):
             self._skipped.append(state)
         state.skipped.append(task)
         state.advance()
+
+
+class RememberingTree(RunningTree):
+    """Past use counts as held."""
+
+    def _descend(self, root: Branch) -> Line | None:
+        """Where past use counts as held, who holds something goes back as time passes: nobody who has is served too soon."""
+        line = super()._descend(root)
+        while line is not None and self._catch_up(line.leaf.account):
+            line = super()._descend(root)
+        return line
+
+    def _catch_up(self, account: Account) -> bool:
+        """Count past use until now on an account and all above, unless that was done just before."""
+        growth = self._growth()
+        found, fresh, each = False, growth * FRESH, account
+        while each.parent is not None:
+            if each.share and each.served_at < fresh:
+                self._count(each, growth)
+                self._put(each, growth)
+                each.version += 1
+                found = True
+            each = each.parent
+        return found
+
+    @staticmethod
+    def _count(account: Account, growth: float) -> None:
+        """What it held until now counts as served."""
+        account.served += account.share * (growth - account.served_at)
+        account.served_at = growth
+
+    def _put(self, account: Account, growth: float) -> None:
+        """Its place by what it holds and has held.
+
+        What is remembered is not made to fade: what is held counts for more as time goes on. So the key of who holds
+        nothing stays, all others grow, and who is not looked at stands too far in front, never too far behind.
+        """
+        account.past = int(account.share * (growth - 1.0) + account.served)
+        account.key = self._rules.key(account)
+
+    def _charge(self, account: Account, kind: WorkKind, milli: int, vector: Vector) -> None:
+        growth, each = self._growth(), account
+        while each.parent is not None:
+            self._count(each, growth)
+            each.hold(kind, milli, vector)
+            self._put(each, growth)
+            each = each.parent
+        if each.counts:
+            each.hold(kind, milli, vector)
+
+    def _place_anew(self, account: Account, left: float, unit: float) -> None:
+        del left
+        self._put(account, unit)
+
+
+def running_tree(snapshot: Snapshot, rules: Rules) -> RunningTree:
+    """The tree for a policy, with or without a memory."""
+    return (RememberingTree if rules.memory_s else RunningTree)(snapshot, rules)
 
 
 def _before(first: Line, second: Line) -> bool:

@@ -16,7 +16,7 @@ from scheduler_ext.core.resources import filled
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import Snapshot, TaskView
 from scheduler_ext.policies.accounts import Account
-from scheduler_ext.policies.incremental_tree import RunningTree, Starving
+from scheduler_ext.policies.incremental_tree import RunningTree, Starving, running_tree
 from scheduler_ext.policies.share.fair import Running, spared, victims
 from scheduler_ext.preemption.choose import KINDS, Ask, Turn, without
 from scheduler_ext.round.node_account import Node
@@ -91,7 +91,7 @@ def ask(
     idle = {turn.line.line_id: replace(turn.line, heads=()) for turn in turns}
     for line in world.lines:
         idle.pop(line.line_id, None)
-    tree = RunningTree(replace(world, lines=(*world.lines, *idle.values())), share)
+    tree = running_tree(replace(world, lines=(*world.lines, *idle.values())), share)
 
     def candidates(node: Node, need: Starving) -> list[Running]:
         return [

@@ -79,8 +79,8 @@ class Gate:
     """Working state of one round, or of a simulated run."""
 
     __slots__ = (
-        "_ceilings", "_drained_in", "_first", "_patience_s", "_pending", "_rates", "_reserve", "_tenants", "_uses", "held",
-        "ledger", "now",
+        "_ceilings", "_drained_in", "_first", "_opens", "_patience_s", "_pending", "_rates", "_reserve", "_tenants", "_uses",
+        "held", "ledger", "now",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, conf: SchedulerConf, *, reserve: bool = True, short: bool = True) -> None:
@@ -103,6 +103,7 @@ class Gate:
 
     def set_ceilings(self, conf: SchedulerConf, now: float) -> None:
         """Use the ceilings that hold at a moment (Unix seconds)."""
+        self._opens: dict[tuple[int, int], bool] = {}
         self._ceilings = ceilings(conf, now)
 
     def starts_left(self, limit: int) -> int:
@@ -184,6 +185,19 @@ class Gate:
             return
         self._pending = None
         self.ledger.reserve(shape, self.now, self.now - first.submitted_at, self._patience_s, first.task_id)
+
+    def would_open(self, line: LineView, ended: int) -> bool:
+        """Whether the line's category would be below its ceiling if so many exclusive tasks like its own had ended.
+
+        Only where all tasks are alike: what is in use then says all.
+        """
+        key = (line.category, self.ledger.used_milli[line.kind] - MILLI * ended)
+        known = self._opens.get(key)
+        if known is None:
+            ceiling = self._ceilings[line.category]
+            shape = self.ledger.shape(line.vector, line.kind, None, line.labels)
+            known = self._opens[key] = ceiling >= MILLI or self.ledger.below_after(ceiling, shape, ended)
+        return known
 
     def count(self, line: LineView, task: TaskView, milli: int) -> None:
         """Count a start against its tenant's limits and its mutex key."""

@@ -95,6 +95,16 @@ class Ledger:
             self._below[ceiling_permille] = known
         return known
 
+    def below_after(self, ceiling_permille: int, shape: Shape, ended: int) -> bool:
+        """Whether it would be once so many exclusive tasks of this shape have ended."""
+        whole = self.slots_milli[shape.kind]
+        if whole and (self.used_milli[shape.kind] - MILLI * ended) * 1000 >= ceiling_permille * whole:
+            return False
+        left = zip(self._free, shape.vector, self._capacity, strict=True)
+        return all(
+            (free + ended * need) * 1000 > (1000 - ceiling_permille) * all_ or not all_ for free, need, all_ in left
+        )
+
     def shape(self, vector: Vector, kind: WorkKind, handler: int | None, labels: Labels | None = None) -> Shape:
         """The shape of a task, with the reason why no node could ever take it, if so."""
         key = (vector, kind, handler, labels)

@@ -17,12 +17,12 @@ from scheduler_ext.core.labels import Labels
 from scheduler_ext.core.resources import fits
 from scheduler_ext.core.types import LATE_GROUP, MILLI, LineView, Reason, Snapshot, TenantView, Vector, WorkKind
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
-from scheduler_ext.policies.incremental_tree import RunningTree
+from scheduler_ext.policies.incremental_tree import running_tree
 from scheduler_ext.policies.tree import Rules
 from scheduler_ext.round.gate import Gate, expected_end
 from scheduler_ext.round.longest_waiting import make_room
 from scheduler_ext.round.node_account import Node
-from scheduler_ext.simulation.layout import edges_of, lines_of, tenants_of
+from scheduler_ext.simulation.layout import edges_of, is_alike, lines_of, one_node, tenants_of
 from scheduler_ext.simulation.learning import Learning
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
 from scheduler_ext.simulation.preemption import Preemptor
@@ -77,9 +77,11 @@ class Engine:
         )  # fmt: skip
         if not isinstance(share, Rules):
             raise ConfigurationError("this share policy cannot be simulated", field="share_policy")
-        self._gate = Gate(snapshot, conf, reserve=self._backfill, short=False)
+        alike = is_alike(trace, self._tenants)
+        seen = one_node(snapshot, trace.jobs[0]) if alike else snapshot
+        self._gate = Gate(seen, conf, reserve=self._backfill, short=False)
         self._timers = Timers(trace, self._gate, conf) if conf.ceiling_windows or trace.limits else None
-        self._chooser = RunningTree(snapshot, share)
+        self._chooser = running_tree(snapshot, share)
         self._preemptor: Preemptor | None = None
         if hasattr(share, "starvation_s") and self._chooser.has_floors:
             self._preemptor = Preemptor(self._chooser, share.starvation_s)
@@ -87,6 +89,8 @@ class Engine:
         self._learning, self._until = learning, until
         self._plain = not (self._backfill or self._slicing or self._preemptor or self._timers)
         """Whether room alone decides about a job that arrives while nothing waits."""
+        self._alike = alike and len(seen.nodes) == 1 and not (self._backfill or self._preemptor or self._timers)
+        """Whether any job may take the place of any other, as far as room goes."""
         self._begin(trace)
 
     def _begin(self, trace: Trace) -> None:
@@ -98,6 +102,8 @@ class Engine:
         self._over: list[tuple[Node, LineView, float | None]] = []
         """Room of ended jobs that the ledger does not have back yet."""
         self._freed: list[Node] = []
+        self._fresh = False
+        """Whether something became ready that no decision has looked at."""
         self._queue = Waiting()
         self._children, self._missing = edges_of(trace)
         self._serving: dict[int, int] = {}
@@ -135,11 +141,11 @@ class Engine:
 
     def _loop(self) -> None:
         """Event by event: what ends, then what arrives, then what can start."""
-        jobs, ends, promotions = self._trace.jobs, self._ends, self._promotions
+        jobs, ends, promotions, chooser = self._trace.jobs, self._ends, self._promotions, self._chooser
         count = len(jobs)
         while self._next < count or ends or self._goes_on():
             now = self._now = self._next_time()
-            self._chooser.now = now / 1e6
+            chooser.now = now / 1e6
             if self._timers is not None and self._timers.follow(now):
                 self._let_go_on(self._timers)
             while promotions and promotions[0][0] <= now:
@@ -148,22 +154,28 @@ class Engine:
                 self._end(heappop(ends)[2])
             while self._next < count and jobs[self._next].arrived_us == now:
                 self._arrive(jobs[self._next])
-            if self._waiting:
-                self._drain()
-                if self._preemptor is not None:
-                    self._preempt(self._preemptor)
-            elif self._over:
-                self._give_back()
-                self._freed.clear()
+            self._decide()
             if self._until is not None and self._started[self._until] >= 0:
                 return
         self._give_up()
 
+    def _decide(self) -> None:
+        if self._waiting:
+            if not self._alike or not self._is_settled():
+                self._drain()
+            if self._preemptor is not None:
+                self._preempt(self._preemptor)
+        elif self._over and not self._alike:
+            self._give_back()
+            self._freed.clear()
+
     def _next_time(self) -> int:
-        ends, jobs = self._ends, self._trace.jobs
+        ends, jobs, upcoming = self._ends, self._trace.jobs, self._next
         now = ends[0][0] if ends else NO_EVENT
-        if self._next < len(jobs) and jobs[self._next].arrived_us < now:
-            now = jobs[self._next].arrived_us
+        if upcoming < len(jobs) and (arrives := jobs[upcoming].arrived_us) < now:
+            now = arrives
+        if self._plain and not self._promotions:
+            return now
         if self._timers is not None and self._waiting:
             due = self._timers.due()
             now = now if due is None else min(now, due)
@@ -214,6 +226,7 @@ class Engine:
 
     def _wait(self, line: LineView, job: Any) -> None:
         self._waiting += 1
+        self._fresh = True
         self._chooser.offer(line, job)
         if self._backfill:
             self._queue.add(job)
@@ -234,12 +247,14 @@ class Engine:
         else:
             heappush(self._promotions, (max(self._now, job.latest_start_us), job.index))
         self._chooser.offer(line, job)
+        self._fresh = True
 
     def _end(self, job: Any) -> None:
         if self._slicing and job.remaining_us > job.turn_us and self._goes_round_alone(job):
             return
         node, line = job.node, job.line
-        self._gate.uncount(line, job, MILLI)
+        if not self._alike:
+            self._gate.uncount(line, job, MILLI)
         self._chooser.release(line)
         self._over.append((node, line, job.ends_at))
         if self._preemptor is not None:
@@ -301,9 +316,8 @@ class Engine:
         gate, chooser, ledger = self._gate, self._chooser, self._gate.ledger
         gate.now = self._now / 1e6
         chooser.settle()
+        self._fresh = False
         if self._over:
-            if self._hand_over():
-                return
             self._give_back()
             ledger.forget_reservations()
             chooser.reopen(self._has_room)
@@ -336,17 +350,22 @@ class Engine:
         gate, chooser, line, jobs = self._gate, self._chooser, job.line, self._trace.jobs
         if chooser.waits_for_room or (self._next < len(jobs) and jobs[self._next].arrived_us == self._now):
             return False  # two that arrive together are in the order's hands
-        if self._over:
-            self._give_back()
-            gate.ledger.forget_reservations()
-            self._freed.clear()
-        gate.now = self._now / 1e6
         chooser.settle()
-        if gate.refusal(line, job, 0) or chooser.refusal(line, job, MILLI):
-            return False
-        node = gate.place(line, job, 0)
-        if not isinstance(node, Node):
-            return False
+        if self._alike and self._over:
+            if not gate.would_open(line, len(self._over)) or chooser.refusal(line, job, MILLI):
+                return False
+            node: Any = self._over.pop()[0]
+        else:
+            if self._over:
+                self._give_back()
+                gate.ledger.forget_reservations()
+                self._freed.clear()
+            gate.now = self._now / 1e6
+            if gate.refusal(line, job, 0) or chooser.refusal(line, job, MILLI):
+                return False
+            node = gate.place(line, job, 0)
+            if not isinstance(node, Node):
+                return False
         job.rank = self._order.rank(job)
         self._decisions += 1
         self._waiting += 1
@@ -381,26 +400,34 @@ class Engine:
         self._preemptions += 1
         self._wait(line, job)
 
-    def _hand_over(self) -> bool:
-        """When all is full and one task has ended, the next of its vector takes its room as it is.
+    def _is_settled(self) -> bool:
+        """With jobs that are alike: whether nothing is left to decide. What came where all is shut or full waits."""
+        if self._over:
+            return self._swap()
+        stuck = self._chooser.is_shut or not self._gate.ledger.has_room(self._kinds)
+        self._fresh = self._fresh and not stuck
+        return stuck
 
-        The same decision as the long way, without taking the room out of the ledger and putting it back.
+    def _swap(self) -> bool:
+        """When one of jobs that are alike has ended and all that wait were refused, let the next take its place as it is.
+
+        The same decision as the long way: afterwards as much is in use as before, and the others are refused as before.
         """
-        gate, chooser = self._gate, self._chooser
-        if len(self._over) > 1 or self._backfill or chooser.waits_for_room or gate.ledger.has_room(self._kinds):
+        chooser, over = self._chooser, self._over
+        if len(over) > 1 or chooser.passed_over or (self._fresh and self._gate.ledger.has_room(self._kinds)):
             return False
+        chooser.settle()
+        kept = chooser.lift()
         picked = chooser.pick()
-        node, ended, _ = self._over[0]
-        if picked is None or picked[0].vector != ended.vector or picked[0].kind is not ended.kind:
-            return False
-        if picked[0].labels is not ended.labels:
+        if picked is None:
             return False
         line, task = picked
-        if gate.refusal(line, task, 0) or chooser.refusal(line, task, MILLI):
+        if chooser.refusal(line, task, MILLI) or not self._gate.would_open(line, 1):
             return False
+        if self._waiting > 1:
+            chooser.lower(kept)
         self._decisions += 1
-        self._over.clear()
-        gate.count(line, task, MILLI)
+        node = over.pop()[0]
         chooser.accept(line, task)
         self._start(task, node, line)
         return True

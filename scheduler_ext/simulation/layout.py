@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from scheduler_ext.core.dag import Dag
 from scheduler_ext.core.precedence import inherit, weigh
+from scheduler_ext.core.resources import total
 from scheduler_ext.core.states import Category
-from scheduler_ext.core.types import LineView, TenantView
+from scheduler_ext.core.types import LineView, NodeView, Snapshot, TenantView, WorkKind
 from scheduler_ext.simulation.model import Job, Trace
 
 
@@ -75,3 +78,31 @@ def edges_of(trace: Trace) -> tuple[list[list[int]], list[int]]:
         for parent in job.parents:
             children[parent].append(job.index)
     return children, missing
+
+
+def is_alike(trace: Trace, tenants: Mapping[int, TenantView]) -> bool:
+    """Whether all jobs ask for the same and nothing but room and ceilings holds them: no limit, mutex key or label."""
+    jobs = trace.jobs
+    return (
+        len({(job.vector, job.kind) for job in jobs}) == 1
+        and not any(job.mutex_key or job.rates or job.labels for job in jobs)
+        and all(t.max_in_flight is None and t.maximum_permille >= 1000 and not t.paused for t in tenants.values())
+    )
+
+
+def one_node(snapshot: Snapshot, job: Job) -> Snapshot:
+    """The cell as one node, where that has room for as many jobs like this as all nodes together."""
+
+    def room(node: NodeView) -> int:
+        fitting = [whole // need for whole, need in zip(node.capacity, job.vector, strict=True) if need]
+        return min([node.slots.get(job.kind, 0), *fitting])
+
+    nodes = snapshot.nodes
+    slots: dict[WorkKind, int] = {}
+    for node in nodes:
+        for kind, count in node.slots.items():
+            slots[kind] = slots.get(kind, 0) + count
+    whole = NodeView(node_id=1, name="all", capacity=total(node.capacity for node in nodes), slots=slots)
+    if any(node.labels for node in nodes) or room(whole) != sum(map(room, nodes)):
+        return snapshot
+    return replace(snapshot, nodes=(whole,))

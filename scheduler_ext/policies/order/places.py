@@ -20,7 +20,9 @@ LARGEST_NUMBER: Final = (1 << 63) - 1
 
 def by_priority(priority: int) -> int:
     """Group that puts higher priority first."""
-    return -max(-HIGHEST_PRIORITY, min(HIGHEST_PRIORITY, priority))
+    if -HIGHEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+        return -priority
+    return -HIGHEST_PRIORITY if priority > 0 else HIGHEST_PRIORITY
 
 
 def by_priority_then_level(priority: int, level: int) -> int:
@@ -38,7 +40,9 @@ def ahead(path_us: int) -> int:
 
 def number(value: int) -> int:
     """``value`` kept within what the database's 64-bit column holds."""
-    return max(-LARGEST_NUMBER, min(LARGEST_NUMBER, value))
+    if -LARGEST_NUMBER <= value <= LARGEST_NUMBER:
+        return value
+    return LARGEST_NUMBER if value > 0 else -LARGEST_NUMBER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -275,3 +275,26 @@ def test_whoever_held_least_for_its_weight_starts_whenever_it_is() -> None:
             assert all(mine <= held(other, now) * 1.005 + 1e-9 for other in waits), now / SECOND
             checked += 1
     assert checked > 250
+
+
+@pytest.mark.parametrize("order", ["fifo", "shortest_first", "round_robin"])
+def test_jobs_that_are_alike_are_decided_on_the_short_way_as_on_the_long(order: str) -> None:
+    for seed in range(8):
+        rng, at_us, jobs = random.Random(seed), 0, list[Job]()
+        grain = rng.choice([1, 500_000])
+        for index in range(150):
+            at_us += int(rng.expovariate(rng.choice([3, 9])) * 1e6) // grain * grain
+            run_us = max(1, int(rng.expovariate(1) * 1e6) // grain * grain)
+            category, tolerance = rng.choice(list(Category)[: 1 + seed % 4]), rng.choice([None, 2_000_000])
+            parents = [rng.randrange(index)] if index and rng.random() < 0.1 else []
+            jobs.append(Job(index, at_us, run_us, tenant=rng.randrange(4), category=category, tolerance_us=tolerance,
+                            parents=parents))  # fmt: skip
+        found = []
+        for alike in (True, False):
+            engine = Engine(Trace(name="alike", jobs=jobs), Cell(nodes=3, slots=2), order=order_policy(order),
+                            share=share_policy("dominant_resource"))  # fmt: skip
+            assert engine._alike
+            engine._alike = alike
+            run = engine.run(time.process_time)
+            found.append((run.started_us, run.ended_us, run.segments))
+        assert found[0] == found[1]

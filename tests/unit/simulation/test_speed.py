@@ -16,6 +16,7 @@ from scheduler_ext.core.types import Vector
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, order_policy, share_policy
 from scheduler_ext.simulation import report
 from scheduler_ext.simulation.engine import Engine
+from scheduler_ext.simulation.generator import generate
 from scheduler_ext.simulation.model import ONE_CPU, Cell, Job, Run, Trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -60,6 +61,22 @@ def test_dominant_resource_fairness_ends_thirty_thousand_a_second(vectors: tuple
     cell = Cell(nodes=10, slots=16, capacity=(16_000, 16_000, 0, 0, 0, 0))
     load = 192.0 if len(vectors) == 1 else 96.0
     assert per_second(simulate(poisson(100_000, 100, load, vectors), cell, "dominant_resource")) >= 30_000
+
+
+def test_sixty_thousand_a_second_of_a_generated_log_of_two_hundred_users() -> None:
+    """188,000 jobs of one CPU, more than the cell can do for an hour, under the ceilings that ship."""
+    work = {
+        "arrivals": {"process": "poisson", "per_s": 2.0, "count": 940},
+        "run_s": {"distribution": "exponential", "mean": 1},
+    }
+    users = [{"name": f"user {n}", **work} for n in range(200)]
+    speeds = []
+    for _ in range(3):
+        trace, cell = generate({"cell": {"nodes": 10, "slots": 32}, "tenants": users})
+        engine = Engine(trace, cell, order=order_policy("fifo"), share=share_policy("dominant_resource"))
+        speeds.append(per_second(engine.run(time.process_time)))
+    assert len(trace.jobs) == 188_000
+    assert max(speeds) >= 60_000, speeds
 
 
 def test_a_memory_of_past_use_costs_little() -> None:
