@@ -10,6 +10,7 @@ from slackwater_monitoring.metrics import metrics
 urlpatterns = [
     path("", Index.as_view()),
     path("api/", include("slackwater_api.urls")),
+    path("console/", include("slackwater_console.urls")),
     path("admin/", admin.site.urls),
     path("healthz", healthz, name="healthz"),
     path("readyz", readyz, name="readyz"),

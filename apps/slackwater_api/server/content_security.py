@@ -19,7 +19,11 @@ REFERENCE: Final = _PAGE.format(scripts="", forms="'none'")
 """The interactive reference page: its own scripts from this server, none written into the page."""
 ADMIN: Final = _PAGE.format(scripts=" 'unsafe-eval'", forms="'self'")
 """The admin and its live pages. Alpine, which the theme is built on, compiles the expressions in its attributes."""
-BY_PREFIX: Final = (("/admin/", ADMIN), ("/api/docs/errors", NOTHING), ("/api/docs/", REFERENCE))
+CONSOLE: Final = _PAGE.format(scripts="", forms="'self'")
+"""The console of tenants' people, which is built on no such thing."""
+BY_PREFIX: Final = (
+    ("/admin/", ADMIN), ("/console/", CONSOLE), ("/api/docs/errors", NOTHING), ("/api/docs/", REFERENCE),
+)  # fmt: skip
 
 
 def policy_of(path: str) -> str:

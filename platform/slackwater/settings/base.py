@@ -43,6 +43,7 @@ _SITE_APPS = (
     "drf_spectacular_sidecar",
     "django_filters",
     "slackwater_api",
+    "slackwater_console",
 )
 _SITE_TABLES = ("django.contrib.admin.apps.SimpleAdminConfig", "django.contrib.sessions")  # it looks for no pages
 _process = process_kind(sys.argv)

@@ -17,6 +17,7 @@ TREES = {
     "apps/slackwater_schedules": "Schedules",
     "apps/slackwater_monitoring": "Monitoring",
     "apps/slackwater_api": "The REST interface",
+    "apps/slackwater_console": "The console of a tenant's people",
     "apps/slackwater_dashboard": "The live pages of the admin",
     "apps/slackwater_adminkit": "What the admin's pages share",
     "scheduler_ext": "The engine",

@@ -1,0 +1,60 @@
+"""Asks a view of the REST interface in this process: the same checks, limits, events and history as over the network."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+from django.core.handlers.wsgi import WSGIRequest
+from django.urls import resolve
+from rest_framework.renderers import JSONRenderer
+from rest_framework.response import Response
+
+from slackwater_console.person import Person
+
+PREFIX = "/api/v1/"
+
+
+class Refused(Exception):
+    """The view refused, with a problem document."""
+
+    def __init__(self, status: int, problem: Mapping[str, Any]) -> None:
+        self.status, self.problem = status, problem
+        super().__init__(problem.get("detail", ""))
+
+    @property
+    def words(self) -> str:
+        """Every fault in a sentence, with the field it is in; and how long to wait, where that helps."""
+        faults = self.problem.get("errors") or [self.problem]
+        told = [": ".join(filter(None, (each.get("field"), each.get("detail")))) for each in faults]
+        if wait := self.problem.get("retry_after_s"):
+            told.append(f"Try again in {wait} s.")
+        return " · ".join(told)
+
+
+def ask(
+    person: Person, method: str, path: str, *, query: Mapping[str, Any] | None = None, body: Any = None, once: str = ""
+) -> Any:
+    """What the view at ``path`` answers to a person, as JSON has it; raises ``Refused``.
+
+    ``once``: an idempotency key, so that what a form sends twice is done once.
+    """
+    content = b"" if body is None else json.dumps(body).encode()
+    environ = {
+        "REQUEST_METHOD": method, "PATH_INFO": PREFIX + path, "QUERY_STRING": urlencode(query or {}),
+        "CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(content)), "wsgi.input": io.BytesIO(content),
+        "SERVER_NAME": "localhost", "SERVER_PORT": "80", **({"HTTP_IDEMPOTENCY_KEY": once} if once else {}),
+    }  # fmt: skip
+    request = WSGIRequest(environ)
+    vars(request)["_force_auth_user"] = person  # DRF's own way to say who asks, instead of a key
+    found = resolve(request.path_info)
+    response = found.func(request, *found.args, **found.kwargs)
+    if isinstance(response, Response):
+        response.content = b"" if response.data is None else JSONRenderer().render(response.data)
+    answer = json.loads(response.content) if response.content else None
+    if response.status_code >= 400:
+        raise Refused(response.status_code, answer)
+    return answer

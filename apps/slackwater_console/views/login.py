@@ -1,0 +1,40 @@
+"""Coming in and going out: the platform's own users and passwords, limited as the admin's login is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.views import LoginView, LogoutView
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse_lazy
+from django.views.decorators.cache import never_cache
+
+from slackwater_console.person import memberships
+
+LOGIN = reverse_lazy("console:login")
+
+
+class Login(LoginView):
+    """The form. Whoever is logged in already may log in as somebody else."""
+
+    template_name = "slackwater_console/login.html"
+    next_page = reverse_lazy("console:home")
+    extra_context: dict[str, Any] = {"title": "Log in"}
+
+
+class Logout(LogoutView):
+    """Back to the form."""
+
+    next_page = LOGIN
+
+
+@never_cache
+@login_required(login_url=LOGIN)
+def home(request: HttpRequest) -> HttpResponse:
+    """The first of one's tenants; a page that says so to those who have none."""
+    member = memberships(request.user).first()
+    if member is None:
+        return render(request, "slackwater_console/nowhere.html", {"title": "No organisation"}, status=403)
+    return redirect("console:tasks", member.tenant.slug)

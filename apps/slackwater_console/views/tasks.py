@@ -1,0 +1,116 @@
+"""Tasks: the list with its filters, and the page of one, which follows it."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from uuid import UUID
+
+from django.http import HttpResponse, JsonResponse
+from django.utils.html import format_html
+
+from scheduler_ext.core.states import FINAL, UNCLAIMED, ClientStatus
+from slackwater_api.v1.shapes.common import CATEGORIES, STATES
+from slackwater_console.page import At, page
+from slackwater_console.templatetags.console import badge, moment
+from slackwater_tasks.admin.task_page import WAITS_FOR
+
+FILTERS: Final[dict[str, tuple[str, list[str], str]]] = {
+    "status": ("Status", [status.label for status in ClientStatus], ""),
+    "state": ("State", list(STATES), ""),
+    "category": ("Category", list(CATEGORIES), ""),
+    "handler_pattern": ("Handler", [], "mail.*"),
+    "name_pattern": ("Name", [], "report *"),
+    "tag": ("Tag", [], ""),
+    "submitted_after": ("Submitted from", [], "2030-01-31T09:00Z"),
+    "submitted_before": ("until", [], ""),
+}
+HEAD: Final = ("Task", "State", "Handler", "Category", "Tier", "Submitted", "Ended", "Attempts", "Reason")
+WAITING: Final = frozenset(state.name.lower() for state in UNCLAIMED)
+ENDED: Final = frozenset(state.name.lower() for state in FINAL)
+LINES: Final = 500
+SHOWN: Final = (
+    "name", "handler", "script", "script_path", "category", "tier", "priority", "tags", "metadata", "submitted_by",
+    "delay_tolerance_s", "on_late", "latest_start", "late_by_s", "start_at", "execution_cap_s", "total_attempts",
+    "depends_on", "condition", "mutex_key", "rate_key", "node",
+)  # fmt: skip
+"""The fields of a task that its page tells, in this order, where they say anything."""
+
+
+def filters(known: dict[str, tuple[str, list[str], str]], asked: dict[str, str]) -> list[dict[str, Any]]:
+    """The filters of a list as its form shows them."""
+    return [
+        {"name": name, "label": label, "choices": choices, "hint": hint, "value": asked.get(name, "")}
+        for name, (label, choices, hint) in known.items()
+    ]
+
+
+def what(item: dict[str, Any]) -> str:
+    """What a task runs."""
+    return str(item["handler"] or item.get("script_path") or f"script {(item.get('script') or '')[:12]}")
+
+
+def task_row(at: At, item: dict[str, Any]) -> list[Any]:
+    """A row of a list of tasks."""
+    return [
+        format_html('<a href="{}">{}</a>', at.url("task", item["id"]), item["name"] or f"…{item['id'][-8:]}"),
+        badge(item["state"]),
+        what(item),
+        item["category"],
+        item["tier"],
+        moment(item["submitted_at"]),
+        moment(item["finished_at"]),
+        item["attempts"],
+        format_html('<div class="sw-error" title="{0}">{0}</div>', item["reason"] or ""),
+    ]
+
+
+@page
+def tasks(at: At) -> HttpResponse:
+    """The list, newest first."""
+    found = at.list("tasks", task_row, tuple(FILTERS))
+    return at.show("list", title="Tasks", head=HEAD, filters=filters(FILTERS, found["asked"]), **found)
+
+
+def _mark(task: dict[str, Any]) -> str:
+    """What a page compares to see that something changed."""
+    return f"{task['state']}:{task['attempts']}:{task['cancel_requested']}:{task['progress']!r}"
+
+
+@page
+def task(at: At, task_id: UUID) -> HttpResponse:
+    """Everything that the tenant may know of a task."""
+    path = f"tasks/{task_id}"
+    found = at.get(path)
+    why = at.get(f"{path}/explain") if found["state"] in WAITING else None
+    if why:
+        why["blockers"] = [{**each, "waits_for": WAITS_FOR[each["kind"]]} for each in why["blockers"]]
+    return at.show(
+        "task",
+        section="tasks",
+        title=found["name"] or what(found),
+        task=found,
+        seen=_mark(found),
+        why=why,
+        attributes=[(name.removesuffix("_s").replace("_", " "), found[name]) for name in SHOWN if found[name]],
+        **{name: at.get(f"{path}/{name}")["items"] for name in ("history", "attempts", "chunks")},
+    )
+
+
+@page
+def task_mark(at: At, task_id: UUID) -> HttpResponse:
+    """A mark that changes when the task's page must be read again."""
+    found = at.get(f"tasks/{task_id}", fields="state,attempts,cancel_requested,progress")
+    return JsonResponse({"mark": _mark(found), "final": found["state"] in ENDED})
+
+
+@page
+def task_output(at: At, task_id: UUID) -> HttpResponse:
+    """What a task wrote after ``place``, and whether more may come."""
+    ended = (
+        at.get(f"tasks/{task_id}/status")["state"] in ENDED
+    )  # asked before the lines, of which then none comes after
+    given = at.request.GET.get("place", "")
+    lines = at.get(f"tasks/{task_id}/logs", limit=LINES, **({"cursor": given} if given else {}))["items"]
+    more = len(lines) == LINES
+    place = lines[-1]["place"] if lines else given
+    return JsonResponse({"lines": lines, "place": place, "more": more, "ended": ended and not more})

@@ -1,0 +1,100 @@
+"""The console: who comes in and sees what; tasks are listed, found, shown and followed."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+
+from scheduler_ext.core.states import Outcome
+from slackwater_monitoring.models import Login
+from slackwater_tenants.models import Membership, Tenant
+from slackwater_tenants.services import create_tenant
+from tests.support.admin import submit
+from tests.support.api import HANDLER
+from tests.support.console import PASSWORD, browser_of, member, told
+from tests.support.hand_worker import HandWorker
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
+
+
+def test_a_member_comes_in_by_password_and_nobody_else_sees_the_tenant(tenant: Tenant) -> None:
+    ann = member(tenant, "viewer", "ann")
+    ann.set_password(PASSWORD)
+    ann.save()
+    page = Client()
+    asked = page.get("/console/acme/tasks/")
+    assert asked["Location"] == "/console/login/?next=/console/acme/tasks/"
+    form = {"username": "ann", "password": "wrong", "next": "/console/acme/tasks/"}
+    assert "correct username" in told(page.post("/console/login/", form))
+    assert page.post("/console/login/", {**form, "password": PASSWORD})["Location"] == "/console/acme/tasks/"
+    assert list(Login.objects.order_by("id").values_list("outcome", flat=True)) == ["failed", "succeeded"]
+    shown = page.get("/console/acme/tasks/")
+    assert shown.status_code == 200
+    assert "ann, viewer" in told(shown)
+    assert "no-store" in shown["Cache-Control"]
+    policy = shown["Content-Security-Policy"]
+    assert "script-src 'self';" in policy
+    assert "form-action 'self'" in policy
+    assert "<script>" not in told(shown)
+    create_tenant("other", "Other")
+    for slug in ("other", "nowhere"):
+        assert page.get(f"/console/{slug}/tasks/").status_code == 404
+    assert page.get("/console/")["Location"] == "/console/acme/tasks/"
+    assert page.post("/console/logout/")["Location"] == "/console/login/"
+    assert page.get("/console/acme/tasks/").status_code == 302
+
+
+def test_too_many_failures_are_refused_whatever_the_password(tenant: Tenant) -> None:
+    ann = member(tenant, "viewer", "ann")
+    ann.set_password(PASSWORD)
+    ann.save()
+    for _ in range(5):
+        Client().post("/console/login/", {"username": "ann", "password": "wrong"})
+    assert Client().post("/console/login/", {"username": "ann", "password": PASSWORD}).status_code == 200
+    assert Login.objects.order_by("-id").values_list("outcome", flat=True).first() == "refused"
+
+
+def test_staff_who_are_no_members_see_nothing(tenant: Tenant, page: Client) -> None:
+    assert page.get("/console/acme/tasks/").status_code == 404
+    assert page.get("/console/").status_code == 403
+
+
+def test_somebody_of_two_tenants_changes_between_them(tenant: Tenant) -> None:
+    other = create_tenant("other", "Other")
+    page = browser_of(tenant, "owner", "ann")
+    Membership.objects.create(tenant=other, user=User.objects.get(username="ann"), role="viewer")
+    assert "ann, admin" in told(page.get("/console/acme/tasks/"))
+    assert 'href="/console/other/tasks/"' in told(page.get("/console/acme/tasks/"))
+    assert "ann, viewer" in told(page.get("/console/other/tasks/"))
+    Membership.objects.filter(tenant=other).delete()
+    assert page.get("/console/other/tasks/").status_code == 404
+
+
+def test_tasks_are_found_shown_and_followed(tenant: Tenant) -> None:
+    page, worker = browser_of(tenant, "viewer"), HandWorker()
+    waits = submit(tenant, name="waits", kwargs={"password": "hush-hush"})
+    fails = submit(tenant, name="fails", total_attempts=1)
+    begun = worker.start(fails)
+    worker.end(begun, outcome=Outcome.FAILED, error="ValueError: <b>no</b>", logs="hello\n")
+    found = told(page.get("/console/acme/tasks/"))
+    assert "waits" in found
+    assert "fails" in found
+    found = told(page.get("/console/acme/tasks/?state=failed&handler_pattern=demo.*"))
+    assert "fails" in found
+    assert ">waits<" not in found
+    assert "submitted_after: " in told(page.get("/console/acme/tasks/?submitted_after=yesterday"))
+    shown = told(page.get(f"/console/acme/tasks/{waits}/"))
+    assert "Why it waits" in shown
+    assert HANDLER in shown
+    assert "hush-hush" not in shown, "a viewer is not told what looks like a secret"
+    assert page.get(f"/console/acme/tasks/{waits}/mark.json").json()["final"] is False
+    shown = told(page.get(f"/console/acme/tasks/{fails}/"))
+    assert "ValueError: &lt;b&gt;no&lt;/b&gt;" in shown
+    assert page.get(f"/console/acme/tasks/{fails}/mark.json").json()["final"] is True
+    lines = page.get(f"/console/acme/tasks/{fails}/output.json").json()
+    assert [line["text"] for line in lines["lines"]] == ["hello"]
+    assert lines["ended"] is True
+    again = page.get(f"/console/acme/tasks/{fails}/output.json?place={lines['place']}").json()
+    assert (again["lines"], again["ended"]) == ([], True)
+    assert page.get(f"/console/acme/tasks/{fails}/output.json?place=x").status_code == 422
