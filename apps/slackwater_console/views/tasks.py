@@ -7,9 +7,11 @@ from uuid import UUID
 
 from django.http import HttpResponse, JsonResponse
 from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from scheduler_ext.core.states import FINAL, UNCLAIMED, ClientStatus
 from slackwater_api.v1.shapes.common import CATEGORIES, STATES
+from slackwater_console.acts import buttons
 from slackwater_console.page import At, page
 from slackwater_console.templatetags.console import badge, moment
 from slackwater_tasks.admin.task_page import WAITS_FOR
@@ -23,8 +25,9 @@ FILTERS: Final[dict[str, tuple[str, list[str], str]]] = {
     "tag": ("Tag", [], ""),
     "submitted_after": ("Submitted from", [], "2030-01-31T09:00Z"),
     "submitted_before": ("until", [], ""),
+    "workflow_id": ("Workflow", [], "its id"),
 }
-HEAD: Final = ("Task", "State", "Handler", "Category", "Tier", "Submitted", "Ended", "Attempts", "Reason")
+HEAD: Final = ("", "Task", "State", "Handler", "Category", "Tier", "Submitted", "Ended", "Attempts", "Reason")
 WAITING: Final = frozenset(state.name.lower() for state in UNCLAIMED)
 ENDED: Final = frozenset(state.name.lower() for state in FINAL)
 LINES: Final = 500
@@ -49,10 +52,18 @@ def what(item: dict[str, Any]) -> str:
     return str(item["handler"] or item.get("script_path") or f"script {(item.get('script') or '')[:12]}")
 
 
+def box(value: str, name: str) -> SafeString:
+    """What chooses a row of a list."""
+    form = '<input type="checkbox" class="action-select" name="id" value="{}" aria-label="Choose {}">'
+    return format_html(form, value, name)
+
+
 def task_row(at: At, item: dict[str, Any]) -> list[Any]:
     """A row of a list of tasks."""
+    name = item["name"] or f"…{item['id'][-8:]}"
     return [
-        format_html('<a href="{}">{}</a>', at.url("task", item["id"]), item["name"] or f"…{item['id'][-8:]}"),
+        box(item["id"], name),
+        format_html('<a href="{}">{}</a>', at.url("task", item["id"]), name),
         badge(item["state"]),
         what(item),
         item["category"],
@@ -68,7 +79,10 @@ def task_row(at: At, item: dict[str, Any]) -> list[Any]:
 def tasks(at: At) -> HttpResponse:
     """The list, newest first."""
     found = at.list("tasks", task_row, tuple(FILTERS))
-    return at.show("list", title="Tasks", head=HEAD, filters=filters(FILTERS, found["asked"]), **found)
+    return at.show(
+        "list", title="Tasks", head=HEAD, filters=filters(FILTERS, found["asked"]),
+        bulk=buttons(at)("cancel_tasks", "retry_tasks"), **found,
+    )  # fmt: skip
 
 
 def _mark(task: dict[str, Any]) -> str:
@@ -84,8 +98,17 @@ def task(at: At, task_id: UUID) -> HttpResponse:
     why = at.get(f"{path}/explain") if found["state"] in WAITING else None
     if why:
         why["blockers"] = [{**each, "waits_for": WAITS_FOR[each["kind"]]} for each in why["blockers"]]
+    acts = buttons(at, task_id=task_id)
+    ended = found["state"] in ENDED
     return at.show(
         "task",
+        acts=acts("retry_task")
+        if ended and found["state"] != "succeeded"
+        else []
+        if ended
+        else acts("cancel_task", "cancel_with"),
+        reason=not ended,
+        workflow=found["workflow_id"] and at.url("workflow", found["workflow_id"]),
         section="tasks",
         title=found["name"] or what(found),
         task=found,

@@ -206,7 +206,8 @@
     if (!box) return strip.replaceChildren(SW.el("span", { class: "sw-quiet" }, "Choose a box to see what it is. Drag moves, the wheel zooms, arrow keys and + − do the same."));
     const { tasks, states, key: name } = box.data("of");
     if (tasks.length > 1 || by.value !== "task") {
-      const list = SW.el("a", { href: `${SW.root.dataset.tasks}?q=${encodeURIComponent(`workflow:${SW.root.dataset.id} ${by.value}:"${name}"`)}` }, "list them");
+      const where = encodeURIComponent(`workflow:${SW.root.dataset.id} ${by.value}:"${name}"`);
+      const list = SW.root.dataset.tasks ? SW.el("a", { href: `${SW.root.dataset.tasks}?q=${where}` }, "list them") : "";
       const longest = Math.max(...tasks.map(SW.ran));
       return strip.replaceChildren(SW.el("b", {}, name), ` ${tasks.length} tasks: ${SW.counted(states)}; the longest ran ${SW.took(longest)} `, list);
     }

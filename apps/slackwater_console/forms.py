@@ -1,0 +1,118 @@
+"""Forms as data: their fields, what they send to the REST interface, and fields out of a handler's JSON Schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from django.http import QueryDict
+
+from slackwater_console.page import At
+from slackwater_console.rest import Refused
+
+PLAIN: Final = {"string": "text", "integer": "whole", "number": "number", "boolean": "flag"}
+"""Types of a schema that have an input of their own; whatever else is written as JSON."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One field of a form."""
+
+    name: str
+    label: str
+    kind: str = "text"
+    """text, email, whole, number, flag, moment, choice, several (boxes), list (texts by comma), json."""
+    choices: Sequence[str] = ()
+    help: str = ""
+    required: bool = False
+    value: Any = ""
+
+    def read(self, data: QueryDict) -> Any:
+        """What was given as JSON has it; ``None``: nothing. What cannot be read stays text, which the interface refuses."""
+        if self.kind == "several":
+            return data.getlist(self.name) or None
+        text = data.get(self.name, "")
+        if self.kind == "flag":
+            return text == "on"
+        text = text if self.kind == "text" and self.required else text.strip()
+        if not text:
+            return None
+        try:
+            return READERS.get(self.kind, str)(text)
+        except ValueError:
+            return text
+
+    def filled(self, data: QueryDict) -> Field:
+        """The same with what was given."""
+        given = data.getlist(self.name) if self.kind == "several" else data.get(self.name, "")
+        return replace(self, value=given == "on" if self.kind == "flag" else given)
+
+
+READERS: Final = {
+    "whole": int,
+    "number": float,
+    "moment": lambda text: f"{text}Z",
+    "list": lambda text: [part.strip() for part in text.split(",") if part.strip()],
+    "json": json.loads,
+}
+
+
+def given(fields: Iterable[Field], data: QueryDict) -> dict[str, Any]:
+    """The body that a form makes: a field of which nothing was given is not in it."""
+    return {field.name: value for field in fields if (value := field.read(data)) is not None}
+
+
+def arguments(schema: Mapping[str, Any]) -> list[Field]:
+    """A field for each argument of a handler, by its JSON Schema."""
+    needed = set(schema.get("required", ()))
+    properties = schema.get("properties") or {}
+    return [_argument(name, shape, name in needed) for name, shape in properties.items()]
+
+
+def _argument(name: str, shape: Any, needed: bool) -> Field:
+    shape = shape if isinstance(shape, dict) else {}
+    kinds = [each for each in shape.get("anyOf", ()) if each != {"type": "null"}]
+    inner = {**shape, **kinds[0]} if len(kinds) == 1 else shape  # a type, or nothing
+    kind, choices = PLAIN.get(str(inner.get("type")), "json"), inner.get("enum", ())
+    if choices and all(isinstance(each, str) for each in choices):
+        kind = "choice"
+    value = shape.get("default", "")
+    if kind == "json" and value != "":
+        value = json.dumps(value, ensure_ascii=False)
+    limits = [f"{word} {inner[key]}" for key, word in LIMITS.items() if key in inner]
+    told = [str(shape.get("description", "")), ", ".join(limits), "as JSON" if kind == "json" else ""]
+    return Field(
+        name=f"arg.{name}", label=str(shape.get("title", name)), kind=kind, choices=choices if kind == "choice" else (),
+        required=needed and kind != "flag", value="" if value is None else value, help=" · ".join(filter(None, told)),
+    )  # fmt: skip
+
+
+LIMITS: Final = {
+    "minimum": "at least", "maximum": "at most", "exclusiveMinimum": "more than", "exclusiveMaximum": "less than",
+    "minLength": "letters, at least", "maxLength": "letters, at most", "pattern": "as", "format": "a",
+}  # fmt: skip
+"""What a schema says of a value, in words."""
+
+
+@dataclass(slots=True)
+class Made:
+    """What became of a form that may have been sent: its fields as they are shown again, the answer, or the refusal."""
+
+    fields: list[Field]
+    answer: Any = None
+    refused: str = ""
+
+
+def make(at: At, path: str, fields: Sequence[Field], *, method: str = "POST", once: str = "", **fixed: Any) -> Made:
+    """Send what a form was given; a refusal that is about it is told beside it, any other is the page's."""
+    if at.request.method != "POST":
+        return Made([*fields])
+    data = at.request.POST
+    try:
+        return Made([*fields], at.ask(method, path, {**given(fields, data), **fixed}, once=once))
+    except Refused as refused:
+        if refused.status in {403, 404} and refused.problem["code"] != "not_granted":
+            raise
+        return Made([field.filled(data) for field in fields], refused=refused.words)
