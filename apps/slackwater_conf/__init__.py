@@ -122,6 +122,20 @@ class Conf:
     """The share of tasks without a trace for which one is begun: 0 to 1."""
     trace_backlog: int = 100_000
     """Ended tasks whose spans are kept while the collector is away; beyond, the oldest are given up."""
+    oidc_issuer: str = ""
+    """The provider by which people may log in to the console (OpenID Connect), as it names itself: https://… Not set: they
+    log in by password alone. See [The console](../how-to/console.md#logging-in)."""
+    oidc_client_id: str = ""
+    """The name under which the provider knows the platform."""
+    oidc_client_secret: str = ""
+    """The secret that goes with it."""
+    oidc_scopes: tuple[str, ...] = ("openid", "profile", "email")
+    """The scopes that the provider is asked for, comma-separated; some need another one to tell groups."""
+    oidc_groups_claim: str = "groups"
+    """The claim that tells somebody's groups."""
+    oidc_roles: Mapping[str, Any] = field(default_factory=dict)
+    """By group of the provider the roles it gives, by tenant: `{"acme-ops": {"acme": "operator"}}`; of several the highest
+    holds. Of the tenants named here, who comes by the provider is a member as long as its groups say so."""
     trusted_proxies: int = 0
     """How many proxies of yours stand in front and add to ``X-Forwarded-For``: clients are told apart by the address before
     them. 0: by the peer's."""
@@ -156,8 +170,25 @@ class Conf:
         if faults := [f"has {label!r}, which {fault}" for label in self.labels if (fault := fault_in(label))]:
             raise WrongSetting("LABELS", faults[0])
         self._refuse_both()
+        self._check_provider()
         if self.public_url.endswith("/"):
             object.__setattr__(self, "public_url", self.public_url.rstrip("/"))
+
+    def _check_provider(self) -> None:
+        """Refuse a provider that could not be used, or that others could stand in for."""
+        if not self.oidc_issuer:
+            return
+        if not self.oidc_issuer.startswith(("https://", "http://127.0.0.1:", "http://localhost:")):
+            raise WrongSetting("OIDC_ISSUER", "must begin with https://")
+        if not self.oidc_client_id:
+            raise WrongSetting("OIDC_CLIENT_ID", "must be given beside OIDC_ISSUER")
+        if "openid" not in self.oidc_scopes:
+            raise WrongSetting("OIDC_SCOPES", "must have openid among them")
+        for group, given in self.oidc_roles.items():
+            if not isinstance(given, Mapping) or set(given.values()) - {"viewer", "operator", "admin"}:
+                raise WrongSetting(
+                    "OIDC_ROLES", f"must give {group!r} an object of tenants, each viewer, operator or admin"
+                )
 
     def _refuse_both(self) -> None:
         """Refuse a pattern of tasks that would be durable and in the shadow."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 from django.urls import path
 
 from slackwater_console import acts
-from slackwater_console.views import login, organization, submit, tasks, webhooks, work
+from slackwater_console.views import login, oidc, organization, submit, tasks, webhooks, work
 
 app_name = "console"
 urlpatterns = [
     path("", login.home, name="home"),
     path("login/", login.Login.as_view(), name="login"),
+    path("oidc/", oidc.begin, name="oidc"),
+    path("oidc/callback/", oidc.callback, name="oidc_callback"),
     path("logout/", login.Logout.as_view(), name="logout"),
     path("<slug:slug>/tasks/", tasks.tasks, name="tasks"),
     path("<slug:slug>/tasks/<uuid:task_id>/", tasks.task, name="task"),

@@ -412,6 +412,22 @@ class ApiKey(models.Model):
         return f"{self.tenant_id}:{self.prefix}"
 
 
+class Identity(models.Model):
+    """Who a user is at the provider that people log in by (OpenID Connect): nothing else of it names somebody for good."""
+
+    user = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="identities")
+    issuer = models.CharField(max_length=500)
+    subject = models.CharField(max_length=255)
+    created_at = models.DateTimeField(db_default=Now())
+
+    class Meta:
+        constraints = [models.UniqueConstraint(fields=["issuer", "subject"], name="slackwater_identity_unique")]
+        verbose_name_plural = "identities"
+
+    def __str__(self) -> str:
+        return f"{self.user} at {self.issuer}"
+
+
 class StreamTicket(models.Model):
     """Opens one live stream once, with the rights of a key. Only its hash is kept."""
 

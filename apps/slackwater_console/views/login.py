@@ -11,6 +11,7 @@ from django.shortcuts import redirect, render
 from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 
+from slackwater_conf import conf
 from slackwater_console.person import memberships
 
 LOGIN = reverse_lazy("console:login")
@@ -21,7 +22,10 @@ class Login(LoginView):
 
     template_name = "slackwater_console/login.html"
     next_page = reverse_lazy("console:home")
-    extra_context: dict[str, Any] = {"title": "Log in"}
+
+    def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
+        """Whether there is another way in."""
+        return super().get_context_data(title="Log in", oidc=bool(conf().oidc_issuer), **kwargs)
 
 
 class Logout(LogoutView):
