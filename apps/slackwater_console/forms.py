@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -50,7 +50,7 @@ class Field:
         return replace(self, value=given == "on" if self.kind == "flag" else given)
 
 
-READERS: Final = {
+READERS: Final[dict[str, Callable[[str], Any]]] = {
     "whole": int,
     "number": float,
     "moment": lambda text: f"{text}Z",

@@ -12,7 +12,7 @@ from django.contrib import messages
 from django.contrib.auth.decorators import login_required
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
-from django.urls import reverse, reverse_lazy
+from django.urls import reverse
 from django.views.decorators.cache import never_cache
 
 from scheduler_ext.core.errors import NotPermitted
@@ -92,7 +92,7 @@ def page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBas
     """A view of somebody who is logged in, and a member of the tenant in the address: nobody else learns that it exists."""
 
     @never_cache
-    @login_required(login_url=reverse_lazy("console:login"))
+    @login_required(login_url="console:login")
     @wraps(view)
     def shown(request: HttpRequest, slug: str, **ids: Any) -> HttpResponseBase:
         at = At(request, person_in(request.user, slug))

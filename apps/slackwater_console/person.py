@@ -11,7 +11,7 @@ from slackwater_api.http.auth import Principal
 from slackwater_tenants.members import ROLE_SCOPES
 from slackwater_tenants.models import ApiKey, Membership
 
-ROLE_WORDS: Final = {
+ROLE_WORDS: Final[dict[str, str]] = {
     Membership.Role.VIEWER: "viewer",
     Membership.Role.OPERATOR: "operator",
     Membership.Role.OWNER: "admin",

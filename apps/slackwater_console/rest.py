@@ -56,5 +56,5 @@ def ask(
         response.content = b"" if response.data is None else JSONRenderer().render(response.data)
     answer = json.loads(response.content) if response.content else None
     if response.status_code >= 400:
-        raise Refused(response.status_code, answer)
+        raise Refused(response.status_code, answer or {})
     return answer

@@ -8,20 +8,19 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.views import LoginView, LogoutView
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.urls import reverse_lazy
 from django.views.decorators.cache import never_cache
 
 from slackwater_conf import conf
 from slackwater_console.person import memberships
 
-LOGIN = reverse_lazy("console:login")
+LOGIN = "console:login"
 
 
 class Login(LoginView):
     """The form. Whoever is logged in already may log in as somebody else."""
 
     template_name = "slackwater_console/login.html"
-    next_page = reverse_lazy("console:home")
+    next_page = "console:home"
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """Whether there is another way in."""
