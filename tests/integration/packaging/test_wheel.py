@@ -28,7 +28,8 @@ from tests.support.processes import ROOT
 GUEST = ROOT / "tests" / "support" / "guest"
 SHIPPED = (
     "scheduler_ext", "slackwater", "slackwater_adminkit", "slackwater_api", "slackwater_conf", "slackwater_console",
-    "slackwater_dashboard", "slackwater_monitoring", "slackwater_resources", "slackwater_schedules", "slackwater_tasks", "slackwater_tenants",
+    "slackwater_dashboard", "slackwater_monitoring", "slackwater_resources", "slackwater_schedules", "slackwater_tasks",
+    "slackwater_tenants",
 )  # fmt: skip
 STORY = """
 from django.contrib.auth import get_user_model
