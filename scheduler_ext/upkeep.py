@@ -6,8 +6,9 @@ Any number of upkeep processes may run: every job claims its rows with SKIP LOCK
 from __future__ import annotations
 
 import logging
+import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from scheduler_ext.core.errors import first_line
@@ -16,6 +17,8 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.2
 """Between full batches, so that what is deleted by the million leaves room for work."""
+REST_S = 30.0
+"""A job that has nothing to be about is run this often all the same."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,25 +31,46 @@ class Job:
     """Does one bounded batch; returns how many rows it changed."""
     full: int | None = None
     """A batch of so many is followed by another soon, not after the interval: there is more, and more comes."""
+    over: tuple[str, ...] = ()
+    """What it is about, by the names that upkeep looks for: while none of it is there, the job rests."""
 
 
 class Upkeep:
     """Runs jobs when they are due, one after the other."""
 
-    def __init__(self, jobs: Sequence[Job], faults: tuple[type[Exception], ...]) -> None:
-        """``faults`` are what the jobs raise while the database is away."""
+    def __init__(
+        self, jobs: Sequence[Job], faults: tuple[type[Exception], ...], look: Callable[[], Collection[str]] = tuple
+    ) -> None:
+        """``faults`` are what the jobs raise while the database is away.
+
+        ``look`` tells what is there of all that jobs are over: one question in place of all of theirs, while
+        there is nothing to do.
+        """
         self.jobs = list(jobs)
         self.faults = faults
+        self.look = look
+        self._began = time.monotonic()
         self._due = {job.name: 0.0 for job in jobs}
+        self._rested = {job.name: 0.0 for job in jobs}
+        """Until when each job rests unless there is something."""
 
     def run_due(self) -> dict[str, int]:
         """Run the jobs that are due; returns their counts. A fault of one does not keep the others."""
         counts: dict[str, int] = {}
+        there: Collection[str] | None = None
         for job in self.jobs:
             now = time.monotonic()
             if now < self._due[job.name]:
                 continue
-            self._due[job.name] = now + job.every_s
+            # All on one beat, so that they wake the process together.
+            beats = math.floor((now - self._began) / job.every_s) + 1
+            self._due[job.name] = self._began + beats * job.every_s
+            if job.over and now < self._rested[job.name]:
+                if there is None:
+                    there = self._there()
+                if not any(name in there for name in job.over):
+                    continue
+            self._rested[job.name] = now + REST_S
             try:
                 counts[job.name] = job.run()
             except self.faults as error:
@@ -57,6 +81,13 @@ class Upkeep:
                 if counts[job.name]:
                     log.info("%s: %s", job.name, counts[job.name])
         return counts
+
+    def _there(self) -> Collection[str]:
+        """What is there; everything, if that cannot be told: each job says for itself what is wrong."""
+        try:
+            return self.look()
+        except self.faults:
+            return {name for job in self.jobs for name in job.over}
 
     def pause_s(self) -> float:
         return max(0.01, min(self._due.values()) - time.monotonic())

@@ -42,16 +42,21 @@ AND created_at < clock_timestamp() - %s * interval '1 day'
 """
 
 
-def jobs() -> list[Job]:
-    """All jobs with their intervals, over one connection."""
-    db = Database("slackwater notify upkeep")
+def jobs(db: Database) -> list[Job]:
+    """All jobs with their intervals, over upkeep's connection."""
 
     def delete(statement: str, *params: int) -> Callable[[], int]:
         return lambda: int(db.conn.execute(statement, params).rowcount)
 
     return [
-        Job(name="events to deliver", every_s=0.25, run=partial(spread, db)),
-        Job(name="ended workflows", every_s=0.5, run=partial(end_workflows, db), full=MAX_ENDED),
+        Job(name="events to deliver", every_s=0.25, run=partial(spread, db), over=("events",)),
+        Job(
+            name="ended workflows",
+            every_s=0.5,
+            run=partial(end_workflows, db),
+            full=MAX_ENDED,
+            over=("workflows",),
+        ),
         Job(name="failed firings and quotas", every_s=5.0, run=partial(_told, db, tenant_events.tell_soon, MAX_ENDED)),
         Job(name="keys that expire", every_s=60.0, run=partial(_told, db, tenant_events.tell_later, MAX_ENDED)),
         Job(name="terms", every_s=5.0, run=partial(db.repeatable, terms.note)),

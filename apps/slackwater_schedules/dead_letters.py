@@ -12,7 +12,7 @@ from django.db import transaction
 from scheduler_ext.core.errors import LimitExceeded, NotFound, SlackwaterError
 from scheduler_ext.core.sql import named
 from slackwater_tasks.control.rerun import retry
-from slackwater_tasks.ledger.connection import execute, fetch_all
+from slackwater_tasks.ledger.connection import execute, fetch_all, fetch_value
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +30,9 @@ FROM slackwater_tasks_deadletter d JOIN slackwater_tenants_tenant t ON t.id = d.
     JOIN slackwater_tenants_plan p ON p.id = t.plan_id
 WHERE d.next_retry_at <= statement_timestamp() ORDER BY d.next_retry_at LIMIT %s FOR UPDATE OF d SKIP LOCKED
 """)
+ANY_DUE: Final = (
+    "SELECT EXISTS (SELECT 1 FROM slackwater_tasks_deadletter WHERE next_retry_at <= statement_timestamp())"
+)
 GIVE_UP: Final = "UPDATE slackwater_tasks_deadletter SET next_retry_at = NULL, retries = %s WHERE task_id = %s"
 PUT_OFF: Final = """
 UPDATE slackwater_tasks_deadletter SET next_retry_at = statement_timestamp() + %s * interval '1 second', retries = %s
@@ -43,6 +46,8 @@ def retry_due(limit: int = BATCH) -> Counter[str]:
     Returns how many were ``retried``, ``put off``, or ``given up``: retried as often as the plan allows, or refused
     for good.
     """
+    if not fetch_value(ANY_DUE):
+        return Counter()
     with transaction.atomic():
         # In the order of the tenants, whose counters each retry locks until the commit.
         rows = sorted(fetch_all(CLAIM, (ACTOR, limit)), key=lambda row: row[1])

@@ -11,8 +11,6 @@ import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
 import time
 import uuid
 from typing import Any
@@ -21,6 +19,7 @@ from celery import bootsteps
 from celery.concurrency import prefork
 from celery.worker import state
 
+from scheduler_ext import forking
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from scheduler_ext.core.work import Export, NodeSpec
 from scheduler_ext.dispatch.keys import KILLED_TASK, SLICE_TASK, token_queue
@@ -28,6 +27,7 @@ from scheduler_ext.dispatch.node_cleanup import forget_token_queues
 from scheduler_ext.task import handlers
 from scheduler_ext.worker import execution, process_state
 from scheduler_ext.worker.agent.agent import LOST_NODE
+from scheduler_ext.worker.agent.process import AgentProcess
 from scheduler_ext.worker.journal import BATCHES, Journal
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ class NodeStep(bootsteps.StartStopStep):
         """Make the journal: steps are made before any is started, so the children inherit it."""
         super().__init__(worker, **kwargs)
         self.engine = process_state.engine()
-        self.agent: subprocess.Popen[bytes] | None = None
+        self.agent: AgentProcess | None = None
         self.stopping = False
         self.slots = int(worker.concurrency or 1)
         self.script_slots = self.slots if self.engine.script_slots is None else self.engine.script_slots
@@ -68,6 +68,7 @@ class NodeStep(bootsteps.StartStopStep):
         process_state.adopt(self.journal, self.hostname)
         if SLICE_TASK not in worker.app.tasks:
             execution.install(worker.app)
+        forking.share()
 
     def include_if(self, worker: Any) -> bool:
         """Check the worker's kind: only forked children run durable tasks, and tokens travel through Redis alone."""
@@ -116,15 +117,11 @@ class NodeStep(bootsteps.StartStopStep):
 
     def launch(self) -> None:
         """Start the agent; it holds the journal by descriptor and dies with this process."""
-        described = json.dumps({
+        self.agent = AgentProcess({
             "factory": self.engine.factory, "slots": self.journal.slots, "journal_fd": self.journal.fd,
             "node_id": self.journal.node_id, "hostname": self.hostname,
             "script_slots": self.script_slots, "master_pid": os.getpid(), "killed_fd": self._killed_fd,
         })  # fmt: skip
-        self.agent = subprocess.Popen(
-            [sys.executable, "-m", "scheduler_ext.worker.agent.agent", described],
-            pass_fds=(self.journal.fd, self._killed_fd), start_new_session=True,
-        )  # fmt: skip
 
     def check(self, worker: Any) -> None:
         """Pass on which runs were killed; restart an agent that ended, after the loss of the node registered anew."""
@@ -166,10 +163,10 @@ class NodeStep(bootsteps.StartStopStep):
         longest = conf.drain_grace_s + conf.cancel_grace_s + AGENT_END_S
         try:
             self.agent.wait(longest)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             log.error("the agent did not end in %s s", longest)  # noqa: TRY400 - its trace tells nothing
-            self.agent.kill()
-            self.agent.wait()
+            self.agent.send_signal(signal.SIGKILL)
+            self.agent.wait(longest)
         forget_token_queues(parent.app, [self.journal.node_id])
 
     close = terminate = stop

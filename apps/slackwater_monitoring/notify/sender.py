@@ -42,6 +42,11 @@ MAILED: Final = 250
 MAIL_EVENTS: Final = 500
 """Events in one message."""
 
+DUE = """
+SELECT DISTINCT s.channel = 'email' FROM slackwater_monitoring_subscription s WHERE s.enabled AND EXISTS (
+    SELECT 1 FROM slackwater_monitoring_delivery x
+    WHERE x.subscription_id = s.id AND x.state = 'pending' AND x.next_attempt_at <= statement_timestamp())
+"""
 CLAIM = """
 WITH due AS (
     SELECT d.id, s.id AS subscription FROM (
@@ -189,9 +194,10 @@ class DeliverySender(SendingThread):
         super().close()
 
     async def _step(self) -> None:
-        for one in self._claim():
+        due = {row[0] for row in self.db.conn.execute(DUE).fetchall()}
+        for one in self._claim() if False in due else ():
             self._requests.add(asyncio.create_task(attempt(one, private=conf().webhook_private)))
-        if self._mails is None or self._mails.done():
+        if True in due and (self._mails is None or self._mails.done()):
             self._mails = asyncio.create_task(asyncio.to_thread(self.mail))
         if not self._requests:
             await asyncio.sleep(self.poll_s)

@@ -30,6 +30,7 @@ from slackwater_tasks.upkeep.stealing import Stealing
 
 BATCH = 1000
 MAPS = 50
+TASKS = ("tasks",)
 OLD_KEYS = """
 DELETE FROM slackwater_tasks_idempotencykey WHERE (tenant_id, key) IN (
     SELECT tenant_id, key FROM slackwater_tasks_idempotencykey WHERE created_at < clock_timestamp() - %s * interval '1 second'
@@ -51,27 +52,32 @@ class LedgerUpkeep:
     def jobs(self) -> list[Job]:
         return [
             Job(name="lost nodes", every_s=1.0, run=self.lose_nodes),
-            Job(name="work of lost nodes", every_s=1.0, run=self.recover),
-            Job(name="expired claims", every_s=1.0, run=self.expire_claims),
-            Job(name="claims of busy nodes", every_s=1.0, run=self.stealing.steal),
+            Job(name="work of lost nodes", every_s=1.0, run=self.recover, over=TASKS),
+            Job(name="expired claims", every_s=1.0, run=self.expire_claims, over=TASKS),
+            Job(name="claims of busy nodes", every_s=1.0, run=self.stealing.steal, over=TASKS),
             # Before the late tasks: a pause that began a moment ago must be known by then.
             *paused_time.jobs(self.db),
-            Job(name="ranks", every_s=0.5, run=partial(rerank, self.conf, self.db)),
+            Job(name="ranks", every_s=0.5, run=partial(rerank, self.conf, self.db), over=TASKS),
             *ParkingUpkeep(self.conf, self.db, self.work, self.publish).jobs(),
-            Job(name="large graphs packed", every_s=1.0, run=GraphUpkeep(self.db).pack),
-            Job(name="execution rates of plans", every_s=2.0, run=partial(self.db.repeatable, settle)),
-            Job(name="late tasks", every_s=1.0, run=self.expire_late),
-            Job(name="forecasts", every_s=2.0, run=self.check_forecasts, full=BATCH),
-            Job(name="maps", every_s=0.25, run=self.advance_maps, full=MAPS),
-            Job(name="bulk operations", every_s=0.5, run=self.advance_bulk, full=1),
+            Job(name="large graphs packed", every_s=1.0, run=GraphUpkeep(self.db).pack, over=TASKS),
+            Job(name="execution rates of plans", every_s=2.0, run=partial(self.db.repeatable, settle), over=TASKS),
+            Job(name="late tasks", every_s=1.0, run=self.expire_late, over=TASKS),
+            Job(name="forecasts", every_s=2.0, run=self.check_forecasts, full=BATCH, over=("forecasts",)),
+            Job(name="maps", every_s=0.25, run=self.advance_maps, full=MAPS, over=("maps",)),
+            Job(name="bulk operations", every_s=0.5, run=self.advance_bulk, full=1, over=("bulk",)),
             Job(name="unreleased dependants", every_s=2.0, run=self.release),
-            Job(name="parked mutex keys", every_s=2.0, run=self.unpark),
+            Job(name="parked mutex keys", every_s=2.0, run=self.unpark, over=TASKS),
             Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys, full=BATCH),
             Job(name="checkpoints of ended tasks", every_s=60.0, run=partial(forget_ended, self.db, BATCH), full=BATCH),
             Job(name="objects of what is gone", every_s=60.0, run=partial(objects.empty, self.db), full=objects.BATCH),
             Job(name="lines of ended workflows", every_s=60.0, run=self.delete_lines, full=BATCH),
             Job(name="retention", every_s=60.0, run=partial(retention.prune, self.db), full=retention.BATCH),
         ]
+
+    def look(self) -> list[str]:
+        """What there is for the jobs to be about, by the names of their ``over``."""
+        found: list[str] = self.db.conn.execute(sql.due.PRESENT).fetchall()[0][0]
+        return found
 
     def lose_nodes(self) -> int:
         """Declare nodes lost that have not renewed their lease; none right after the database itself was away."""

@@ -31,10 +31,10 @@ class ParkingUpkeep:
 
     def jobs(self) -> list[Job]:
         return [
-            Job(name="parked for a rate", every_s=1.0, run=self.unpark_limited),
-            Job(name="handlers resumed", every_s=1.0, run=self.unpark_resumed),
-            Job(name="now possible", every_s=1.0, run=self.unpark_possible),
-            Job(name="impossible", every_s=1.0, run=self.give_up),
+            Job(name="parked for a rate", every_s=1.0, run=self.unpark_limited, over=("tasks",)),
+            Job(name="handlers resumed", every_s=1.0, run=self.unpark_resumed, over=("tasks",)),
+            Job(name="now possible", every_s=1.0, run=self.unpark_possible, over=("impossible",)),
+            Job(name="impossible", every_s=1.0, run=self.give_up, over=("impossible",)),
         ]
 
     def unpark_limited(self) -> int:
@@ -57,6 +57,8 @@ class ParkingUpkeep:
         return self._go_on(rows, "a node that can run it is there")
 
     def _go_on(self, rows: Sequence[Any], reason: str) -> int:
+        if not rows:
+            return 0
         ids = [row[0] for row in rows]
         count = self.db.repeatable(lambda conn: transitions.unpark_these(conn, ids, actor="upkeep", reason=reason))
         if count:

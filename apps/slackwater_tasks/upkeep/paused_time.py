@@ -16,6 +16,7 @@ from slackwater_tasks.ledger.connection import Database
 
 BATCH = 5_000
 SOON_S = 5.0
+PAUSES = ("pauses",)
 
 NOTE = """
 INSERT INTO slackwater_tasks_pause (kind, subject)
@@ -75,9 +76,9 @@ FIRST = "00000000-0000-0000-0000-000000000000"
 def jobs(db: Database) -> list[Job]:
     """The jobs with their intervals, over upkeep's connection."""
     return [
-        Job(name="pauses", every_s=1.0, run=partial(note, db)),
-        Job(name="promotions held", every_s=1.0, run=partial(hold, db)),
-        Job(name="paused time given back", every_s=1.0, run=partial(db.repeatable, give_back)),
+        Job(name="pauses", every_s=1.0, run=partial(note, db), over=("tasks", "pauses")),
+        Job(name="promotions held", every_s=1.0, run=partial(hold, db), over=PAUSES),
+        Job(name="paused time given back", every_s=1.0, run=partial(db.repeatable, give_back), over=PAUSES),
     ]
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from scheduler_ext.core.plain_text import harmless
 from slackwater.local.components import Component
 from slackwater.local.console import Console
+from slackwater.local.fork_server import Forked, ForkServer
 from slackwater.local.guardian import Guardian
 from slackwater.local.process import kill_group, start_async
 
@@ -23,13 +24,22 @@ DRAIN_TIMEOUT_S = 2.0  # seconds to read what is still in the pipe of a process 
 class Child:
     """Keeps one component running until it is told to stop."""
 
-    def __init__(self, component: Component, *, env: Mapping[str, str], console: Console, guardian: Guardian) -> None:
+    def __init__(
+        self,
+        component: Component,
+        *,
+        env: Mapping[str, str],
+        console: Console,
+        guardian: Guardian,
+        forks: ForkServer | None = None,
+    ) -> None:
         self.component = component
+        self._forks = forks
         self._env = {**env, **component.env}
         self._console = console
         self._guardian = guardian
         self._stopping = asyncio.Event()
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: asyncio.subprocess.Process | Forked | None = None
 
     async def keep(self) -> None:
         """Run it; when it ends unasked, run it again after a back-off that grows with each quick end."""
@@ -52,11 +62,13 @@ class Child:
         # A pipe of our own: asyncio's would hold back the news of its end while a grandchild keeps it open.
         reading, writing = os.pipe()
         try:
-            process = await start_async(self.component.command, output=writing, env=self._env)
+            process = await self._start(writing)
         finally:
             os.close(writing)
         self._process = process
         self._guardian.watch(process.pid)
+        if self._stopping.is_set():  # it was asked to end while it was being made
+            process.terminate()
         pump = asyncio.create_task(self._pump(reading))
         code = await process.wait()
         # What it leaves behind would hold its port and its pipe.
@@ -67,6 +79,14 @@ class Child:
                 await pump
         self._process = None
         return code
+
+    async def _start(self, output: int) -> asyncio.subprocess.Process | Forked:
+        command, env = self.component.command, self.component.env
+        if self.component.forked and self._forks is not None:
+            forked = await self._forks.fork(command, env=env, output=output)
+            if forked is not None:
+                return forked
+        return await start_async(command, output=output, env=self._env)
 
     async def stop(self) -> None:
         """Ask it to end, and kill it when it takes too long."""

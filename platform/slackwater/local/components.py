@@ -19,6 +19,7 @@ class Component:
     the request to stop and the kill. `env` is added to the environment of all. What a `plain` one says is for
     the reader alone: it goes to the common log as it is, and into no file. One that comes `after_workers` is
     started when the API answers and the first worker is there, and takes no processor time from them before.
+    A `forked` one is made by the fork server, where there is one; its command is a module of Python's.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Component:
     env: Mapping[str, str] = field(default_factory=dict)
     plain: bool = False
     after_workers: bool = False
+    forked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,8 +61,7 @@ def _worker(number: int, layout: Layout) -> Component:
         command=celery_command("worker", "-n", f"worker{number}@%h", "-c", str(layout.concurrency), *options),
         stop_phase=0,
         stop_timeout=WORKER_DRAIN,
-        # Celery warns root of pickled messages; ours accepts JSON only.
-        env={"PYTHONWARNINGS": "ignore:You're running the worker with superuser"},
+        forked=True,
     )
 
 
@@ -76,11 +77,16 @@ def components(layout: Layout) -> Sequence[Component]:
     listen = ("--host", layout.host, "--port", str(layout.port), "--log-level", "warning")
     flower = ("flower", "--address=127.0.0.1", f"--port={layout.flower_port}", "--logging=warning")
     return [
-        Component(name="api", command=(*api, *listen, "slackwater.asgi:application")),
-        Component(name="dispatcher", command=manage_command("run_dispatcher")),
+        Component(name="api", command=(*api, *listen, "slackwater.asgi:application"), forked=True),
+        Component(name="dispatcher", command=manage_command("run_dispatcher"), forked=True),
         *(_worker(number, layout) for number in range(1, layout.workers + 1)),
-        Component(name="upkeep", command=manage_command("run_upkeep")),
-        Component(name="beat", command=celery_command("beat", "--pidfile=", "--loglevel", "INFO"), after_workers=True),
+        Component(name="upkeep", command=manage_command("run_upkeep"), forked=True),
+        Component(
+            name="beat",
+            command=celery_command("beat", "--pidfile=", "--loglevel", "INFO"),
+            after_workers=True,
+            forked=True,
+        ),
         Component(
             name="flower",
             command=celery_command(*flower, app="slackwater.flower"),

@@ -107,6 +107,9 @@ def _check_redis(url: str) -> None:
 def component_environment(servers: Servers, *, public_url: str, marker: str) -> dict[str, str]:
     """Return the environment every component is started with."""
     return {
+        "MALLOC_ARENA_MAX": "2",  # an arena for each thread is memory for speed that nobody would notice
+        # Celery warns root of pickled messages; ours accepts JSON only.
+        "PYTHONWARNINGS": "ignore:You're running the worker with superuser",
         **os.environ,
         **servers.urls,
         "SLACKWATER_PUBLIC_URL": public_url,

@@ -18,6 +18,7 @@ from slackwater.local import readiness
 from slackwater.local.child import Child
 from slackwater.local.components import FLOWER_USER, Component, Layout, components, preparation
 from slackwater.local.console import Console
+from slackwater.local.fork_server import ForkServer
 from slackwater.local.guardian import Guardian
 from slackwater.local.lock import folder_lock
 from slackwater.local.server_setup import Servers, component_environment
@@ -61,6 +62,7 @@ class Supervisor:
         marker = f"SLACKWATER_SUPERVISOR={secrets.token_hex(8)}"
         self._guardian = Guardian(marker)
         self._env = component_environment(servers, public_url=self.url, marker=marker.partition("=")[2])
+        self._forks = ForkServer(self._env)
 
     async def run(self) -> None:
         """Run until a signal; raises ServerError when the database cannot be prepared."""
@@ -68,10 +70,12 @@ class Supervisor:
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._stop.set)
         self._guardian.start()
+        self._forks.start()
         try:
             if await self._prepare():
                 await self._run_components()
         finally:
+            self._forks.end()
             self._guardian.dismiss()
 
     async def _prepare(self) -> bool:
@@ -129,7 +133,7 @@ class Supervisor:
         self._console.plain(_table(self._options, self._servers, self.url))
 
     def _child(self, component: Component) -> Child:
-        return Child(component, env=self._env, console=self._console, guardian=self._guardian)
+        return Child(component, env=self._env, console=self._console, guardian=self._guardian, forks=self._forks)
 
 
 def _let_signals_kill(children: list[Child]) -> None:

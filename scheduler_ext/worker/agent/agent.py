@@ -1,7 +1,6 @@
 """The agent: one process beside each worker. It renews the node's lease, watches the children, and runs scripts.
 
-Started by the worker's bootstep as ``python -m scheduler_ext.worker.agent.agent`` with a JSON description on its command
-line; it ends when the worker's master does, and then settles what the children left.
+Forked by the worker's bootstep; it ends when the worker's master does, and then settles what the children left.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ import logging
 import os
 import shutil
 import signal
-import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -417,9 +416,8 @@ class Agent:
             await asyncio.sleep(POLL_S)
 
 
-def main(argv: list[str]) -> int:
-    """Start from the JSON description that the worker's bootstep gives."""
-    described = json.loads(argv[1])
+def main(described: Mapping[str, Any]) -> int:
+    """Run from the description that the worker's bootstep gives, to the exit code."""
     module, _, name = described["factory"].partition(":")
     engine = getattr(importlib.import_module(module), name)()
     output.open(partial(engine.work_store, f"agent {described['node_id']} output"))
@@ -431,7 +429,3 @@ def main(argv: list[str]) -> int:
         described["killed_fd"],
     )  # fmt: skip
     return asyncio.run(agent.run())
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv))

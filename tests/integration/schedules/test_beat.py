@@ -97,7 +97,8 @@ def periodic(name: str, seconds: int = 3600, ago: int = 7200) -> PeriodicTask:
 
 
 def drain(scheduler: ClaimingScheduler) -> None:
-    """Tick until nothing is due."""
+    """Tick until nothing is due, by what the periodic tasks are now."""
+    scheduler._next_periodic = 0.0
     while scheduler.tick() == 0:
         pass
 

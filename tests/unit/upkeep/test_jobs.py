@@ -43,3 +43,29 @@ def test_a_fault_of_one_does_not_keep_the_others() -> None:
 
     jobs = Upkeep([Job(name="a", every_s=60, run=fail), Job(name="b", every_s=60, run=lambda: 1)], (Broken,))
     assert jobs.run_due() == {"b": 1}
+
+
+def test_a_job_rests_while_what_it_is_over_is_not_there() -> None:
+    there: list[str] = []
+    ran: list[int] = []
+    job = Job(name="j", every_s=60, run=lambda: ran.append(1) or 0, over=("tasks", "pauses"))
+    jobs = Upkeep([job], (Broken,), lambda: there)
+    for present, times in (([], 1), ([], 1), (["maps"], 1), (["pauses"], 2)):
+        there[:] = present
+        jobs._due["j"] = 0.0
+        jobs.run_due()
+        assert len(ran) == times
+    jobs._due["j"] = jobs._rested["j"] = 0.0
+    there.clear()
+    jobs.run_due()
+    assert len(ran) == 3, "it looks all the same, only seldom"
+
+
+def test_where_nobody_can_tell_what_is_there_every_job_runs() -> None:
+    def fail() -> list[str]:
+        raise Broken("away")
+
+    jobs = Upkeep([Job(name="j", every_s=60, run=lambda: 1, over=("tasks",))], (Broken,), fail)
+    for _ in range(2):
+        jobs._due["j"] = 0.0
+        assert jobs.run_due() == {"j": 1}

@@ -81,4 +81,16 @@ LEFT JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[m.task_id])
 WHERE m.open AND (m.retry_at IS NULL OR m.retry_at <= statement_timestamp())
     AND (l.task_id IS NULL OR (l.pending = 1 AND l.state = :state.BLOCKED)) ORDER BY m.task_id LIMIT %s
 """)
+# What there is for upkeep's jobs to be about. Of the tasks by their key: a table that was long stays long for a while.
+PRESENT = """
+SELECT array_remove(ARRAY[
+    CASE WHEN (SELECT task_id FROM slackwater_tasks_livetask ORDER BY task_id LIMIT 1) IS NOT NULL THEN 'tasks' END,
+    CASE WHEN EXISTS (SELECT 1 FROM slackwater_tasks_pause) THEN 'pauses' END,
+    CASE WHEN EXISTS (SELECT 1 FROM slackwater_tasks_impossible) THEN 'impossible' END,
+    CASE WHEN EXISTS (SELECT 1 FROM slackwater_tasks_forecast) THEN 'forecasts' END,
+    CASE WHEN EXISTS (SELECT 1 FROM slackwater_tasks_mapnode WHERE open) THEN 'maps' END,
+    CASE WHEN EXISTS (SELECT 1 FROM slackwater_tasks_bulkoperation WHERE status = 'open') THEN 'bulk' END,
+    CASE WHEN EXISTS (SELECT 1 FROM slackwater_tasks_outbox) THEN 'events' END,
+    CASE WHEN EXISTS (SELECT 1 FROM slackwater_tasks_workflow WHERE status IS NULL) THEN 'workflows' END], NULL)
+"""
 BULK = "SELECT 1 FROM slackwater_tasks_bulkoperation WHERE status = 'open' LIMIT 1"

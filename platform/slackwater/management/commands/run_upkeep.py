@@ -44,8 +44,8 @@ class Command(BaseCommand):
             hints.wake_dispatcher(conf.cell)
 
         ledger = LedgerUpkeep(conf, publish)
-        jobs = [*ledger.jobs(), *upkeep_jobs.jobs(), _leftovers(ledger)]
-        upkeep = Upkeep(jobs, FAULTS)
+        jobs = [*ledger.jobs(), *upkeep_jobs.jobs(ledger.db), _leftovers(ledger)]
+        upkeep = Upkeep(jobs, FAULTS, ledger.look)
         senders = [DeliverySender(), AlertThread(), *([ScalingThread()] if scaling_is_on() else []), *_span_sender()]
         for sender in senders:
             sender.start()
