@@ -6,6 +6,7 @@ events and the supervision of children; the ledger decides what they run.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -182,6 +183,8 @@ class TokenStep(bootsteps.StartStopStep):
         """Begin to consume; called for each connection to the broker."""
         super().__init__(consumer, **kwargs)
         self._entry: Any = None
+        self._connection: Any = None
+        """For the tokens alone, and kept: opening one each second was most of what a resting worker did."""
 
     def include_if(self, consumer: Any) -> bool:
         """Whether the worker is a node."""
@@ -201,12 +204,20 @@ class TokenStep(bootsteps.StartStopStep):
         queue = token_queue(node.journal.node_id)
         lent = sum(1 for request in state.reserved_requests if request.name == SLICE_TASK)
         try:
-            with consumer.app.connection_for_write() as connection:
-                waiting = connection.default_channel.client.llen(queue)
-                for _ in range(AHEAD * node.slots - lent - waiting):
-                    consumer.app.send_task(SLICE_TASK, (node.journal.node_id,), connection=connection)
+            if self._connection is None:
+                self._connection = consumer.app.connection_for_write()
+            waiting = self._connection.default_channel.client.llen(queue)
+            for _ in range(AHEAD * node.slots - lent - waiting):
+                consumer.app.send_task(SLICE_TASK, (node.journal.node_id,), connection=self._connection)
         except consumer.connection_errors as error:
             log.debug("tokens not topped up: %s", error)
+            self._disconnect(consumer)
+
+    def _disconnect(self, consumer: Any) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(OSError, *consumer.connection_errors):
+                connection.close()
 
     def info(self, consumer: Any) -> Any:
         """The part of ``celery inspect stats`` that is ours."""
@@ -217,6 +228,7 @@ class TokenStep(bootsteps.StartStopStep):
     def stop(self, consumer: Any) -> None:
         if self._entry is not None:
             self._entry.cancel()
+        self._disconnect(consumer)
 
 
 def listen(consumer: Any, node_id: int) -> None:

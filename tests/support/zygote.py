@@ -8,7 +8,6 @@ executed as always; so are all of them in `tests/e2e/test_up.py`, whose platform
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import signal
@@ -105,20 +104,6 @@ def end() -> None:
 
 
 # -- the side that answers ----------------------------------------------------------------------------------------
-def forget_settings() -> None:
-    """Let Django read its settings again, and the databases with them; each command sets it up once more."""
-    from django.conf import settings
-    from django.db import connections
-
-    for name in [name for name in sys.modules if name.startswith("slackwater.settings.")]:
-        del sys.modules[name]
-    settings._wrapped = type(settings)()._wrapped  # what an unread one holds
-    connections.__dict__.pop("settings", None)
-    connections._settings = None  # type: ignore[attr-defined]
-    with contextlib.suppress(AttributeError):
-        delattr(connections._connections, "default")  # type: ignore[attr-defined]
-
-
 def main() -> None:
     """Load, answer, and in a process that was made become what was asked for."""
     asked = socket.socket(fileno=int(sys.argv[1]))
@@ -130,7 +115,7 @@ def main() -> None:
         fork_server.tie(request["parent"], signal.SIGKILL)
         os.environ.clear()
         os.environ.update({**request["env"], "CELERY_SKIP_CHECKS": "1"})  # the zygote has made them
-        forget_settings()
+        fork_server.forget_settings()
         fork_server.run(request["command"])
 
 

@@ -236,6 +236,20 @@ def tie(parent: int, death_signal: signal.Signals) -> None:
         os._exit(1)
 
 
+def forget_settings() -> None:
+    """Let Django read its settings again, and the databases with them; each command sets it up once more."""
+    from django.conf import settings
+    from django.db import connections
+
+    for name in [name for name in sys.modules if name.startswith("slackwater.settings.")]:
+        del sys.modules[name]
+    settings._wrapped = type(settings)()._wrapped  # what an unread one holds
+    connections.__dict__.pop("settings", None)
+    connections._settings = None  # type: ignore[attr-defined]
+    with contextlib.suppress(AttributeError):
+        delattr(connections._connections, "default")  # type: ignore[attr-defined]
+
+
 def run(command: Sequence[str]) -> None:
     """Run a command line of this interpreter, a module or a file, to its end."""
     forking.show_as("\0".join(command))
@@ -257,6 +271,7 @@ def main(load: Callable[[], None] = load) -> None:
     if request is not None:
         tie(request["parent"], signal.SIGTERM)
         os.environ.update(request["env"])
+        forget_settings()
         run(request["command"])
 
 
