@@ -12,10 +12,10 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from billiard import util
+from billiard import util as billiard_util
 
 from scheduler_ext import forking
 from scheduler_ext.worker.agent import agent
@@ -61,6 +61,9 @@ class AgentProcess:
             time.sleep(POLL_S)
 
 
+_after_fork: Callable[[], None] = vars(billiard_util)["_run_after_forkers"]
+
+
 def _become(described: Mapping[str, Any]) -> None:
     """Be the agent, and end with it: nothing of what the worker does at its end is done here."""
     code = 1
@@ -71,7 +74,7 @@ def _become(described: Mapping[str, Any]) -> None:
         forking.let_go({described["journal_fd"], described["killed_fd"]})
         forking.show_as(SHOWN_AS)
         sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__  # Celery's go to the worker's log
-        util._run_after_forkers()  # Celery's pools of connections
+        _after_fork()  # Celery's pools of connections
         code = agent.main(described)
     except BaseException:  # noqa: BLE001 - whatever it is, it must not go on as the worker
         traceback.print_exc()

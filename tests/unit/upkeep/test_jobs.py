@@ -48,7 +48,12 @@ def test_a_fault_of_one_does_not_keep_the_others() -> None:
 def test_a_job_rests_while_what_it_is_over_is_not_there() -> None:
     there: list[str] = []
     ran: list[int] = []
-    job = Job(name="j", every_s=60, run=lambda: ran.append(1) or 0, over=("tasks", "pauses"))
+
+    def run() -> int:
+        ran.append(1)
+        return 0
+
+    job = Job(name="j", every_s=60, run=run, over=("tasks", "pauses"))
     jobs = Upkeep([job], (Broken,), lambda: there)
     for present, times in (([], 1), ([], 1), (["maps"], 1), (["pauses"], 2)):
         there[:] = present
