@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
 from scheduler_ext.conf import SchedulerConf
@@ -71,7 +71,8 @@ class Tally:
         (snapshot, plan, won), self._busiest, self._size = self._busiest, None, (-1, -1)
         full = len(plan.decisions) >= self._limit
         lines = {line.line_id: line for line in snapshot.lines}
-        nodes = [_NodeAccount(view) for view in snapshot.nodes]
+        kinds = {task.kind for line in snapshot.lines for task in line.heads}
+        nodes = [_NodeAccount(view, kinds) for view in snapshot.nodes]
         by_id = {node.view.node_id: node for node in nodes}
         for decision in won:
             by_id[decision.node_id].take(decision, lines[decision.line_id])
@@ -120,16 +121,19 @@ class Tally:
 
 
 class _NodeAccount:
-    """What one node had free when the round began, and what the round took."""
+    """What one node had free when the round began, and what the round took.
 
-    def __init__(self, view: NodeView) -> None:
+    Slots of a kind that no work asked for count as free for nobody.
+    """
+
+    def __init__(self, view: NodeView, kinds: Set[WorkKind]) -> None:
         self.view = view
         self._account = Node(view, 0)
         self._left = {kind: max(0, MILLI * (slots - self._account.counts[kind]))
                       for kind, slots in self._account.slots.items()}  # fmt: skip
         if WorkKind.PROCESS in self._left:
             self._left[WorkKind.PROCESS] = max(0, self._left[WorkKind.PROCESS] - view.batch_milli)
-        self.could = sum(self._left.values())
+        self.could = sum(left for kind, left in self._left.items() if kind in kinds)
         self.took = self.claimed = 0
         self._taken = zero()
 

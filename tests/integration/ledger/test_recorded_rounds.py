@@ -114,7 +114,7 @@ def test_what_a_round_could_claim_and_did_is_told_and_how_the_cell_stands(rounds
     rounds.round()
     (told,) = shares.rounds()
     plan = a.plan.slug
-    assert (told["could"], told["claimed"], told["rounds"]) == (5, 4, 1), "four slots, and one of scripts"
+    assert (told["could"], told["claimed"], told["rounds"]) == (4, 4, 1), "its slot of scripts is none for handlers"
     assert told["plans"] == [{"plan": plan, "claimed": 4, "left": {"no_slot": 2}}]
     assert [(one["took"], one["claimed"], one["why"]) for one in told["nodes"]] == [(4, 4, "no_slot")]
     hand_in(b, 1)

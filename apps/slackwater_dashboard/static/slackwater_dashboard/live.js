@@ -134,7 +134,7 @@
       cell.cell, one.tenant, bar(Math.min(1000, 1000 * one.held)), percent(one.entitled), one.waits ? badge("waits", "scheduled") : "",
     ]));
     fill("sw-shares", table(["Cell", "Tenant", "Holds", "Entitled to#", ""], held, "No tenant holds or waits for anything."));
-    const busiest = (cell) => `${cell.cell}: ${cell.claimed} claimed (at most ${cell.limit}), ${part(cell.could)} slots of all kinds were free. `;
+    const busiest = (cell) => `${cell.cell}: ${cell.claimed} claimed (at most ${cell.limit}), ${part(cell.could)} slots that its work can use were free. `;
     fill("sw-round", ...now.rounds.map(busiest));
     const says = (cell, why) => el("span", { title: cell.says[why] || "" }, why.replaceAll("_", " "));
     const rows = now.rounds.flatMap((cell) => [
@@ -146,7 +146,7 @@
         cell.cell, `node ${one.node}`, `${part(one.took)} of ${part(one.could)}`, whole.format(one.claimed), says(cell, one.why),
       ]),
     ]);
-    fill("sw-rounds", table(["Cell", "", "Slots taken, all kinds#", "Claimed#", "Why not more"], rows, "No dispatcher has told of a round."));
+    fill("sw-rounds", table(["Cell", "", "Slots taken#", "Claimed#", "Why not more"], rows, "No dispatcher has told of a round."));
   }
   function components(now) {
     const rows = now.components.map((one) => [
