@@ -1,9 +1,10 @@
 """Whether forecasts held: those shown are noted, checked against what happened, and their intervals widened by it.
 
 Each side of the interval is stretched by a factor of its cell, which a miss on that side raises and everything else lowers,
-towards one miss in ten on each side whatever the model gets wrong; that is an aim, and over bursts and pauses it lags behind:
-adaptive conformal inference (I. Gibbs, E. Candès, NeurIPS 2021), with the width in place of the level (the quantile tracker
-of A. Angelopoulos, E. Candès, R. Tibshirani, NeurIPS 2023).
+towards one miss in ten on each side whatever the model gets wrong: adaptive conformal inference (I. Gibbs, E. Candès, NeurIPS
+2021), with the width in place of the level. It lags behind bursts and pauses, so what the record lacks is made good: the more
+misses it has, the fewer are aimed at (the quantile tracker with an integral, A. Angelopoulos, E. Candès, R. Tibshirani,
+NeurIPS 2023).
 """
 
 from __future__ import annotations
@@ -26,10 +27,16 @@ log = logging.getLogger(__name__)
 
 MAX_OPEN = 5_000
 """Forecasts of a cell that wait to be checked; what is shown beyond them is not checked."""
-MISSES = 0.1
-"""The part that is to miss on each side."""
+MISSES = 0.095
+"""The part that is to miss on each side: a little less than one in ten, as every burst begins with some."""
+GAIN = 3.0
+"""For each part that the record has missed beyond that, so much less is aimed at, and the other way."""
+FEWEST, MOST = 0.02, 0.18
+"""No less and no more is aimed at."""
+UNSURE = 20
+"""So many checks the aim counts in the record: the first few say little."""
 STEP = 0.2
-"""A miss raises the logarithm of its side's factor by this, times 1 - MISSES; no miss lowers it by this times MISSES."""
+"""A miss raises the logarithm of its side's factor by this, times 1 - aim; no miss lowers it by this times the aim."""
 MOST_AT_ONCE = 5.0
 """No batch moves a factor by more than so many misses do: they were all shown with the same one."""
 NARROWEST, WIDEST = 0.2, 30.0
@@ -102,14 +109,23 @@ class Record:
         """The record when so many more were checked."""
         count = hits + early + late
         kept = KEPT**count
+        all_hits, all_early, all_late = self.hits * kept + hits, self.early * kept + early, self.late * kept + late
+        checked = all_hits + all_early + all_late
         return Record(
-            self.hits * kept + hits, self.early * kept + early, self.late * kept + late,
-            _steered(self.early_factor, early, count), _steered(self.late_factor, late, count),
+            all_hits, all_early, all_late,
+            _steered(self.early_factor, early, count, _aim(all_early, checked)),
+            _steered(self.late_factor, late, count, _aim(all_late, checked)),
         )  # fmt: skip
 
 
-def _steered(factor: float, missed: int, of: int) -> float:
-    pull = max(-MOST_AT_ONCE, min(MOST_AT_ONCE, missed - MISSES * of))
+def _aim(missed: float, of: float) -> float:
+    """The part that is to miss next, with so much of the record missed."""
+    beyond = (missed - MISSES * of) / (of + UNSURE)
+    return max(FEWEST, min(MOST, MISSES - GAIN * beyond))
+
+
+def _steered(factor: float, missed: int, of: int, aim: float) -> float:
+    pull = max(-MOST_AT_ONCE, min(MOST_AT_ONCE, missed - aim * of))
     return min(WIDEST, max(NARROWEST, factor * math.exp(STEP * pull)))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -115,3 +116,23 @@ def test_each_side_comes_to_miss_one_in_ten_whatever_the_model_gets_wrong() -> N
     assert all(0.08 <= count / 1000 <= 0.12 for count in misses), misses
     assert 0.75 <= (record.hit_rate or 0) <= 0.85
     assert record.checked <= 500
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_eight_in_ten_hold_over_bursts_that_nobody_could_foresee(seed: int) -> None:
+    """Each hundred and eightieth forecast begins 22 that are shown at once, before any is checked, and come far too late.
+
+    Without what makes good for the record 77 in 100 hold, as they did on a live platform.
+    """
+    rng, record, hits, shown = Random(seed), Record(), 0, 0
+    while shown < 600:
+        burst = shown // 60 % 3 == 2 and shown % 60 < 22
+        seen = [0, 0, 0]
+        for _ in range(22 if burst else rng.choice([1, 2, 4, 5])):
+            error = rng.gauss(0.9, 0.4) if burst else rng.gauss(0, 0.45)
+            wait = 10 * math.exp(0.7 * error + rng.gauss(0.1, 0.5))
+            low, _, high = record.widened(6.4, 10, 15.7)
+            seen[1 if wait < low else 2 if wait > high else 0] += 1
+        record = record.after(*seen)
+        hits, shown = hits + seen[0], shown + sum(seen)
+    assert 0.78 <= hits / shown <= 0.83, (hits, shown, record)
