@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from scheduler_ext.conf import SchedulerConf
@@ -126,7 +126,7 @@ class _NodeAccount:
     Slots of a kind that no work asked for count as free for nobody.
     """
 
-    def __init__(self, view: NodeView, kinds: Set[WorkKind]) -> None:
+    def __init__(self, view: NodeView, kinds: set[WorkKind]) -> None:
         self.view = view
         self._account = Node(view, 0)
         self._left = {kind: max(0, MILLI * (slots - self._account.counts[kind]))
