@@ -78,7 +78,7 @@ def _clients(tenant: Tenant) -> None:
     hook = Subscription._plain.create(tenant=tenant, url="https://example.org/hooks/slackwater", events=events)
     Delivery._plain.create(
         tenant=tenant, subscription=hook, event="task.failed", payload="{}", tries_left=3, attempts=1,
-        log=[{"at": timezone.now().isoformat(), "status": 502, "error": "Bad Gateway", "ms": 31}],
+        log=[{"at": timezone.now().timestamp(), "status": 502, "error": "Bad Gateway", "ms": 31}],
     )  # fmt: skip
     template = {"tasks": [{"name": "a", "handler": HANDLER}]}
     WorkflowTemplate._plain.create(tenant=tenant, name="import", version=1, parameters={}, workflow=template)
