@@ -19,7 +19,18 @@ from scheduler_ext.core.errors import NotPermitted
 from slackwater_console.person import ROLE_WORDS, Person, memberships, person_in
 from slackwater_console.rest import Refused, ask
 
-NAVIGATION: Final = (("tasks", "Tasks", "read"),)
+NAVIGATION: Final = (
+    ("tasks", "Tasks", "read"),
+    ("handlers", "Submit", "submit"),
+    ("workflows", "Workflows", "read"),
+    ("schedules", "Schedules", "read"),
+    ("dead_letters", "Dead letters", "read"),
+    ("usage", "Usage and bill", "read"),
+    ("limits", "Limits", "read"),
+    ("webhooks", "Webhooks", "read"),
+    ("keys", "Keys", "manage"),
+    ("members", "Members", "read"),
+)
 """The pages of the side bar, and the scope that each needs."""
 PAGE_ROWS: Final = 50
 

@@ -18,7 +18,7 @@ from slackwater_console.forms import Field, Made, make
 from slackwater_console.page import At, page
 from slackwater_console.person import ROLE_WORDS, ROLES
 from slackwater_console.rest import Refused
-from slackwater_console.templatetags.console import badge, moment, money
+from slackwater_console.templatetags.console import badge, fact, moment, money
 
 DAYS: Final = (Field(name="since", label="From"), Field(name="until", label="until"))
 USED: Final = ("Tier", "Category", "Attempts", "Succeeded", "Held", "CPU", "Price")
@@ -54,7 +54,7 @@ def limits(at: At) -> HttpResponse:
     """The plan's numbers and what is used of them, the lines, the execution rates; who may, pauses all work."""
     found, organization = at.get("limits"), at.get("organization")
     acts = buttons(at)("resume_all" if organization["paused"] else "pause_all")
-    plan = [(name.removesuffix("_s").replace("_", " "), value) for name, value in found["limits"].items() if value]
+    plan = [fact(name, value) for name, value in found["limits"].items() if value]
     return at.show(
         "limits", title="Limits", found=found, organization=organization, acts=acts, plan=plan,
         queues=at.get("queues")["items"], rates=at.get("rates")["items"],

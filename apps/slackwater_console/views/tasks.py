@@ -13,7 +13,7 @@ from scheduler_ext.core.states import FINAL, UNCLAIMED, ClientStatus
 from slackwater_api.v1.shapes.common import CATEGORIES, STATES
 from slackwater_console.acts import buttons
 from slackwater_console.page import At, page
-from slackwater_console.templatetags.console import badge, moment
+from slackwater_console.templatetags.console import badge, fact, moment
 from slackwater_tasks.admin.task_page import WAITS_FOR
 
 FILTERS: Final[dict[str, tuple[str, list[str], str]]] = {
@@ -114,7 +114,7 @@ def task(at: At, task_id: UUID) -> HttpResponse:
         task=found,
         seen=_mark(found),
         why=why,
-        attributes=[(name.removesuffix("_s").replace("_", " "), found[name]) for name in SHOWN if found[name]],
+        attributes=[fact(name, found[name]) for name in SHOWN if found[name]],
         **{name: at.get(f"{path}/{name}")["items"] for name in ("history", "attempts", "chunks")},
     )
 

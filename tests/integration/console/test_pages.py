@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
@@ -32,6 +34,8 @@ def test_a_member_comes_in_by_password_and_nobody_else_sees_the_tenant(tenant: T
     shown = page.get("/console/acme/tasks/")
     assert shown.status_code == 200
     assert "ann, viewer" in told(shown)
+    pages = re.findall(r'href="/console/acme/([a-z-]+)/"', told(shown))
+    assert pages[1:] == ["tasks", "workflows", "schedules", "dead-letters", "usage", "limits", "webhooks", "members"]
     assert "no-store" in shown["Cache-Control"]
     policy = shown["Content-Security-Policy"]
     assert "script-src 'self';" in policy
