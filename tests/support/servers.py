@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 import pytest
 
 from slackwater.local.servers import EmbeddedPostgres, EmbeddedRedis, socket_folder
+from tests.support import zygote
 
 OWNED = contextlib.ExitStack()
 WITHOUT_SERVERS = ("--help", "-h", "--version", "-V", "--fixtures", "--markers", "--collect-only", "--co")
@@ -33,6 +34,10 @@ def _is_worker() -> bool:
     return "PYTEST_XDIST_WORKER" in os.environ
 
 
+def _bears_workers() -> bool:
+    return zygote.POSSIBLE and Path.cwd() == zygote.ROOT
+
+
 def _use_external_servers() -> None:
     os.environ["SLACKWATER_TEST_EXTERNAL"] = "1"
     # Database 0 is left to whoever shares the server.
@@ -40,12 +45,14 @@ def _use_external_servers() -> None:
     os.environ["SLACKWATER_REDIS_URL"] = urlunsplit(url._replace(path=f"/{worker_number() + 1}"))
 
 
-def _start_servers() -> None:
+def _start_servers(*, distributed: bool) -> None:
     # What a test starts believes what it is told by the test's own process.
     os.environ.setdefault("SLACKWATER_SECRET_KEY", "only-for-tests-" + "x" * 40)
     given = {"SLACKWATER_DATABASE_URL", "SLACKWATER_REDIS_URL"} <= os.environ.keys()
     if not _is_worker():
         os.environ["SLACKWATER_TEST_RUN"] = secrets.token_hex(4)
+        if distributed and _bears_workers():
+            zygote.start({**os.environ, "DJANGO_SETTINGS_MODULE": zygote.SETTINGS})  # it imports meanwhile
     if "SLACKWATER_TEST_EXTERNAL" in os.environ or (given and not _is_worker()):
         _use_external_servers()
         return
@@ -61,15 +68,22 @@ def _start_servers() -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_load_initial_conftests(args: list[str]) -> Generator[None, None, None]:
+def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) -> Generator[None, None, None]:
     """Start the servers before pytest-django, which acts inside this hook, loads the settings."""
     # What one process has compiled, the hundreds that follow need not compile again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     if not set(WITHOUT_SERVERS) & set(args):
-        _start_servers()
+        _start_servers(distributed=bool(early_config.known_args_namespace.numprocesses))
     with _nothing_thrown_away():
         return (yield)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Fork the workers, so that all that they import is imported once."""
+    if _bears_workers():
+        zygote.bear_workers()
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -92,8 +106,7 @@ def _nothing_thrown_away() -> Iterator[None]:
 
 def pytest_unconfigure() -> None:
     """Stop what this process started, after the last test."""
-    if "tests.support.zygote" in sys.modules:
-        sys.modules["tests.support.zygote"].end()
+    zygote.end()
     if "SLACKWATER_TEST_EXTERNAL" in os.environ and not _is_worker():
         from tests.support.database import drop_template
 
