@@ -54,9 +54,9 @@ print(json.dumps({
 
 
 def grown(folder: Path) -> Path:
-    """A copy of the apps in which the specification has one line more, and the table of tasks one column."""
+    """A copy of the apps, compiled as they are, with one line more in the specification and a column in the table of tasks."""
     apps = folder / "apps"
-    shutil.copytree(ROOT / "apps", apps, ignore=shutil.ignore_patterns("__pycache__", "static", "templates"))
+    shutil.copytree(ROOT / "apps", apps, ignore=shutil.ignore_patterns("*.pyc.*", "static", "templates"))
     spec, model = apps / "slackwater_tasks/spec.py", apps / "slackwater_tasks/models/task.py"
     text = spec.read_text().replace("\n\n@dataclass(", "\n\nfrom enum import IntEnum" + ENUM + "\n@dataclass(", 1)
     spec.write_text(text.replace("    payload: tuple", DECLARATION + "    payload: tuple", 1))

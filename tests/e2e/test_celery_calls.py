@@ -51,12 +51,23 @@ def result(platform: Platform, task_id: Any) -> Any:
     return end.result
 
 
-def messages(redis_client: Any) -> int:
-    """What lies in Celery's default queue."""
-    return int(redis_client.llen("slackwater"))
+def test_what_a_handler_hands_in_are_tasks_of_its_tenant_and_what_strays_in_is_none(
+    platform: Platform, worker: ManagedProcess, tmp_path: Path, redis_url: str, settings: Any
+) -> None:
+    """One platform: none of them disturbs the others."""
+
+    def folder(name: str) -> Path:
+        (made := tmp_path / name).mkdir()
+        return made
+
+    _handed_in(platform, folder("nests"))
+    _replaced(platform, folder("becomes"))
+    _a_retry_runs_as_often_as_it_says(platform, folder("again"))
+    _strays_are_refused(platform, worker, folder("stray"), redis_url)
+    _elsewhere_a_tenant_is_needed(platform, folder("elsewhere"), settings)
 
 
-def test_a_retry_runs_as_often_as_it_says(platform: Platform, worker: ManagedProcess, tmp_path: Path) -> None:
+def _a_retry_runs_as_often_as_it_says(platform: Platform, tmp_path: Path) -> None:
     folder = str(tmp_path)
     ids = {
         "raised": platform.submit("calls.again", folder, "raised"),
@@ -100,17 +111,6 @@ def test_a_retry_runs_as_often_as_it_says(platform: Platform, worker: ManagedPro
     assert sorted(ran(tmp_path)) == sorted(expected)
 
 
-def test_what_a_handler_hands_in_are_tasks_of_its_tenant_and_what_strays_in_is_none(
-    platform: Platform, worker: ManagedProcess, tmp_path: Path, redis_url: str
-) -> None:
-    """One platform: none of them disturbs the others."""
-    for number, trial in enumerate((_handed_in, _replaced)):
-        (folder := tmp_path / str(number)).mkdir()
-        trial(platform, folder)
-    (folder := tmp_path / "stray").mkdir()
-    _strays_are_refused(platform, worker, folder, redis_url)
-
-
 def _handed_in(platform: Platform, tmp_path: Path) -> None:
     task_id = platform.submit("calls.nests", str(tmp_path), kwargs={"fail": True})
     found = result(platform, task_id)
@@ -136,9 +136,7 @@ def _replaced(platform: Platform, tmp_path: Path) -> None:
     assert Task.objects.unscoped().count() == before + 4  # the test is no tenant
 
 
-def test_elsewhere_a_tenant_is_needed(
-    platform: Platform, worker: ManagedProcess, tmp_path: Path, settings: Any, redis_client: Any
-) -> None:
+def _elsewhere_a_tenant_is_needed(platform: Platform, tmp_path: Path, settings: Any) -> None:
     with pytest.raises(NoTenant, match="SLACKWATER_TENANT"):
         calling.note.delay(str(tmp_path), "nobody's")
     with pytest.raises(InvalidInput, match=r"calls\.plain is an ordinary Celery task"):

@@ -17,10 +17,12 @@ from django.db import connection
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.worker.agent.agent import BEAT_EVERY_S
 from slackwater_resources.models import Node
+from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Attempt, Leader
 from slackwater_tasks.submission.service import store_script, submit_many
 from tests.support.platform import BRIEF, Platform, agent_of, children_of, kill_all
+from tests.support.processes import ManagedProcess
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
@@ -35,7 +37,7 @@ def learn(platform: Platform, handler: str = "demo.noop") -> None:
     wait_until(lambda: RunTime.objects.filter(key=handler, samples__gte=5).exists(), message="the run time is learnt")
 
 
-def test_a_killed_child_costs_its_task_one_attempt(platform: Platform) -> None:
+def test_a_killed_child_costs_its_task_one_attempt_and_an_agent_that_dies_is_replaced(platform: Platform) -> None:
     worker = platform.up()
     task_id = platform.submit("demo.sleep", 30, total_attempts=2)
     platform.wait(task_id, TaskState.RUNNING)
@@ -46,6 +48,21 @@ def test_a_killed_child_costs_its_task_one_attempt(platform: Platform) -> None:
     assert (attempt.outcome, attempt.error) == (Outcome.WORKER_LOST, "its worker process died while it ran")
     platform.wait(task_id, TaskState.RUNNING)
     assert platform.live(task_id).attempts == 1
+    cancel(platform.tenant.pk, task_id)
+    platform.wait(task_id)
+    _an_agent_that_dies_is_replaced_and_caps_hold(platform, worker)
+
+
+def _an_agent_that_dies_is_replaced_and_caps_hold(platform: Platform, worker: ManagedProcess) -> None:
+    agent = agent_of(worker)
+    agent.kill()
+    wait_until(
+        lambda: not psutil.pid_exists(agent.pid) or agent.status() == psutil.STATUS_ZOMBIE,
+        message="it is gone",
+    )
+    task_id = platform.submit("demo.sleep", 30, execution_cap_s=1, total_attempts=1)
+    task = platform.wait(task_id, timeout=20)
+    assert "its execution cap was reached" in task.error
 
 
 def running_child(platform: Platform, worker: object) -> str:
@@ -64,9 +81,16 @@ def running_child(platform: Platform, worker: object) -> str:
     return str(wait_until(pids, message="a child has noted that it runs")[0])
 
 
-def test_a_child_killed_in_the_middle_of_a_batch_leaves_an_exact_account(platform: Platform) -> None:
+def test_children_killed_in_the_middle_of_batches_and_redis_emptied_leave_an_exact_account(
+    platform: Platform, redis_client: redis.Redis
+) -> None:
     worker = platform.up()
     learn(platform)
+    _children_are_killed_in_the_middle_of_batches(platform, worker)
+    _redis_is_emptied_in_the_middle(platform, redis_client)
+
+
+def _children_are_killed_in_the_middle_of_batches(platform: Platform, worker: ManagedProcess) -> None:
     # The poison kills its own process: of a batch, what ran before it is done, what comes after runs elsewhere.
     poison = "demo.noop"
     ids = submit_many(platform.tenant, [{"handler": poison}] * 400).task_ids
@@ -85,6 +109,17 @@ def test_a_child_killed_in_the_middle_of_a_batch_leaves_an_exact_account(platfor
     lost = attempts.exclude(outcome=Outcome.SUCCEEDED)
     assert all(a.outcome == Outcome.WORKER_LOST for a in lost)
     assert lost.count() <= killed, "a killed child costs at most the one task that ran"
+
+
+def _redis_is_emptied_in_the_middle(platform: Platform, redis_client: redis.Redis) -> None:
+    ids = submit_many(platform.tenant, [{"handler": "demo.sleep", "args": [0.002]}] * 600).task_ids
+    for _ in range(4):
+        before = platform.unfinished()
+        redis_client.flushall()
+        wait_until(lambda: platform.unfinished() < before or not before, timeout=30, message="work goes on")  # noqa: B023 - used at once
+    wait_until(lambda: platform.unfinished() == 0, timeout=60, message="all are done")
+    attempts = Attempt.objects.unscoped().filter(task_id__in=ids)  # the test is no tenant
+    assert attempts.count() == attempts.filter(outcome=Outcome.SUCCEEDED).count() == 600
 
 
 def test_a_worker_that_vanishes_loses_nothing(platform: Platform, redis_client: redis.Redis, tmp_path: Path) -> None:
@@ -132,19 +167,6 @@ def test_a_worker_told_to_stop_finishes_or_hands_back(platform: Platform, tmp_pa
         assert platform.wait(task_id).state == TaskState.SUCCEEDED
 
 
-def test_redis_emptied_in_the_middle_loses_nothing(platform: Platform, redis_client: redis.Redis) -> None:
-    platform.up()
-    learn(platform)
-    ids = submit_many(platform.tenant, [{"handler": "demo.sleep", "args": [0.002]}] * 600).task_ids
-    for _ in range(4):
-        before = platform.unfinished()
-        redis_client.flushall()
-        wait_until(lambda: platform.unfinished() < before or not before, timeout=30, message="work goes on")  # noqa: B023 - used at once
-    wait_until(lambda: platform.unfinished() == 0, timeout=60, message="all are done")
-    attempts = Attempt.objects.unscoped().filter(task_id__in=ids)  # the test is no tenant
-    assert attempts.count() == attempts.filter(outcome=Outcome.SUCCEEDED).count() == 600
-
-
 def dispatchers() -> int:
     """Dispatchers that have a connection to this database."""
     with connection.cursor() as cur:
@@ -173,19 +195,6 @@ def test_a_standby_takes_over_from_a_killed_or_stopped_dispatcher(platform: Plat
     first.wait_for("leadership of cell default lost")
     second.send(signal.SIGKILL)
     assert platform.wait(platform.submit("demo.noop")).state == TaskState.SUCCEEDED
-
-
-def test_an_agent_that_dies_is_replaced_and_caps_hold(platform: Platform) -> None:
-    worker = platform.up()
-    agent = agent_of(worker)
-    agent.kill()
-    wait_until(
-        lambda: not psutil.pid_exists(agent.pid) or agent.status() == psutil.STATUS_ZOMBIE,
-        message="it is gone",
-    )
-    task_id = platform.submit("demo.sleep", 30, execution_cap_s=1, total_attempts=1)
-    task = platform.wait(task_id, timeout=20)
-    assert "its execution cap was reached" in task.error
 
 
 def test_a_worker_that_sleeps_longer_than_its_lease_records_nothing_late(platform: Platform, tmp_path: Path) -> None:

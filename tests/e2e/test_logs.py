@@ -29,9 +29,16 @@ def lines(file: Path) -> list[dict[str, Any]]:
     return [line for line in found if line["logger"] == "shop"]
 
 
-def test_each_slot_keeps_a_log_that_names_task_and_tenant(platform: Platform, tmp_path: Path) -> None:
+def test_each_slot_keeps_a_log_that_names_task_and_tenant_and_no_secret(
+    platform: Platform, tmp_path: Path, settings: Any
+) -> None:
+    settings.SLACKWATER = {**settings.SLACKWATER, "SECRETS_KEYS": ["a key of the platform"]}
+    secrets.put(platform.tenant, "KEY", 'correct "horse"')
     platform.dispatcher()
-    platform.worker(concurrency=1, SLACKWATER_LOG_DIR=str(tmp_path))
+    worker = platform.worker(
+        concurrency=1, SLACKWATER_LOG_DIR=str(tmp_path),
+        SLACKWATER_SECRETS_KEYS="a key of the platform",
+    )  # fmt: skip
     first, second = (platform.submit("test.says", text) for text in ("one", "two"))
     for task_id in (first, second):
         assert platform.wait(task_id).state == TaskState.SUCCEEDED
@@ -43,21 +50,11 @@ def test_each_slot_keeps_a_log_that_names_task_and_tenant(platform: Platform, tm
     assert (line["event"], line["level"], line["tenant"], line["attempt"]) == (
         "one 0", "warning", platform.tenant.pk, 1,
     )  # fmt: skip
-    assert file.name == f"{line['worker']}-{line['slot']}.log"
+    assert file.name == f"{line['worker']}-{line['slot']}.log" == "w1@test-0.log"
 
-
-def test_no_line_holds_a_secret(platform: Platform, tmp_path: Path, settings: Any) -> None:
-    settings.SLACKWATER = {**settings.SLACKWATER, "SECRETS_KEYS": ["a key of the platform"]}
-    secrets.put(platform.tenant, "KEY", 'correct "horse"')
-    platform.dispatcher()
-    worker = platform.worker(
-        concurrency=1, SLACKWATER_LOG_DIR=str(tmp_path),
-        SLACKWATER_SECRETS_KEYS="a key of the platform",
-    )  # fmt: skip
     assert platform.wait(platform.submit("test.tells", "KEY")).state == TaskState.SUCCEEDED
-    file = tmp_path / "w1@test-0.log"
-    wait_until(lambda: len(lines(file)) == 1, message="the line is written")
-    (line,) = lines(file)
+    wait_until(lambda: len(lines(file)) == 3, message="the line is written")
+    line = lines(file)[-1]
     assert line["event"] == "tried with ***"
     assert "invalid literal for int() with base 10: '***'" in line["exception"]
     worker.wait_for("invalid literal for int() with base 10: '***'")

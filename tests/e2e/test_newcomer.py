@@ -101,14 +101,14 @@ def test_what_is_no_picture_stops_everything_after_it(var: Path) -> None:
     assert len(found) == 5
 
 
-def test_a_photo_outside_the_shared_folder_is_refused(var: Path) -> None:
-    (var / "photos").mkdir(exist_ok=True)
-    arguments = ["--args", '["../secret_key"]', "--total-attempts", "1", "--wait", "30", "--json"]
-    done = subprocess.run(
-        manage("submit", "photos.receive", *arguments),
-        env=environment(var), capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
-    assert "lies outside the folder of photos" in done.stdout + done.stderr
+def test_a_photo_outside_the_shared_folder_is_refused(up: ground.Ground) -> None:
+    (up.var / "photos").mkdir(exist_ok=True)
+    task = {"handler": "photos.receive", "args": ["../secret_key"], "total_attempts": 1}
+    kind = {"Content-Type": "application/json"}
+    made = json.loads(up.ask("/api/v1/tasks", "POST", body=json.dumps(task).encode(), headers=kind, key=True).body)
+    ended = json.loads(up.ask(f"/api/v1/tasks/{made['id']}?wait=50", key=True, timeout=60).body)
+    assert ended["state"] == "failed"
+    assert "lies outside the folder of photos" in ended["error"]
 
 
 def _a_recorded_workflow_runs_in_order(var: Path, path: Path, *, tasks: int, edges: int) -> None:

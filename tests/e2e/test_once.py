@@ -33,7 +33,16 @@ def ready(platform: Platform) -> Platform:
     return platform
 
 
-def test_ten_dollars_are_sent_once_wherever_the_worker_is_killed(ready: Platform, tmp_path: Path) -> None:
+def test_an_effect_happens_once(ready: Platform, tmp_path: Path) -> None:
+    """One platform: each trial kills no more than the children that run its own tasks."""
+    for trial in (_ten_dollars_are_sent_once_wherever_the_worker_is_killed, _verify_settles_the_doubt_of_a_charge_elsewhere,
+                  _without_a_way_to_verify_the_doubt_is_told_and_nothing_repeated):  # fmt: skip
+        (folder := tmp_path / trial.__name__).mkdir()
+        trial(ready, folder)
+    wait_until(lambda: ready.unfinished() == 0, message="nothing is left")
+
+
+def _ten_dollars_are_sent_once_wherever_the_worker_is_killed(ready: Platform, tmp_path: Path) -> None:
     orders = {}
     for order, die in [("a", "before commit"), ("b", "after commit"), ("c", "")]:
         folder = tmp_path / order
@@ -50,7 +59,7 @@ def test_ten_dollars_are_sent_once_wherever_the_worker_is_killed(ready: Platform
     assert len(transfers()) == 3
 
 
-def test_a_charge_elsewhere_happens_once_and_verify_settles_the_doubt(ready: Platform, tmp_path: Path) -> None:
+def _verify_settles_the_doubt_of_a_charge_elsewhere(ready: Platform, tmp_path: Path) -> None:
     orders = {}
     for order, die in [("before", "before effect"), ("after", "after effect"), ("settled", "after settling")]:
         folder = tmp_path / order
@@ -63,7 +72,7 @@ def test_a_charge_elsewhere_happens_once_and_verify_settles_the_doubt(ready: Pla
         assert (tmp_path / order / "bank").read_text() == f"{order}\n", "charged once"
 
 
-def test_without_a_way_to_verify_the_doubt_is_told_and_nothing_repeated(ready: Platform, tmp_path: Path) -> None:
+def _without_a_way_to_verify_the_doubt_is_told_and_nothing_repeated(ready: Platform, tmp_path: Path) -> None:
     doubt = ready.submit(
         "test.charge", "doubt", str(tmp_path), "after effect", total_attempts=3, kwargs={"verify": False}
     )
@@ -72,4 +81,3 @@ def test_without_a_way_to_verify_the_doubt_is_told_and_nothing_repeated(ready: P
     assert "InDoubt" in task.error
     assert "was begun by the task" in task.error
     assert (tmp_path / "bank").read_text() == "doubt\n"
-    wait_until(lambda: ready.unfinished() == 0, message="nothing is left")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 import redis
@@ -28,14 +30,17 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.e2e
 
 
-@pytest.mark.parametrize("kind", ["handler", "script"])
-def test_a_slice_that_is_over_lets_another_task_by(platform: Platform, kind: str) -> None:
+def test_a_slice_that_is_over_lets_another_task_by(platform: Platform) -> None:
     Tier.objects.update(iops=5_000)  # at fewer, reading an interpreter that nobody has read lately takes the slice
     platform.set(order_policy="round_robin", delayable_permille=1000)
     platform.dispatcher()
     platform.upkeep()
     platform.worker("w1", concurrency=1, SLACKWATER_SCRIPT_SLOTS="1")
-    make = counting_handler if kind == "handler" else counting_script
+    for make in (counting_handler, counting_script):
+        _a_slice_that_is_over_lets_another_task_by(platform, make)
+
+
+def _a_slice_that_is_over_lets_another_task_by(platform: Platform, make: Callable[[Platform, int], UUID]) -> None:
     long = make(platform, 160)
     wait_for_checkpoint(long, 1)
     other = make(platform, 4)

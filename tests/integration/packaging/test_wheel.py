@@ -11,6 +11,7 @@ import venv
 import zipfile
 from collections.abc import Iterator
 from importlib import metadata
+from importlib.util import cache_from_source
 from pathlib import Path
 from uuid import uuid4
 
@@ -109,14 +110,27 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return built_wheel(tmp_path_factory.mktemp("wheel") / "built")
 
 
+def unpacked(wheel: Path, environment: Path) -> Path:
+    """Install the wheel, with what the tree has compiled of the same sources; returns the folder of packages."""
+    site = next((environment / "lib").glob("python3*")) / "site-packages"
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(site)
+    for folder in (ROOT, ROOT / "apps", ROOT / "platform"):
+        for source in (path for name in SHIPPED if (folder / name).is_dir() for path in (folder / name).rglob("*.py")):
+            installed, compiled = site / source.relative_to(folder), Path(cache_from_source(str(source)))
+            if compiled.is_file() and installed.is_file():
+                shutil.copystat(source, installed)  # by its time a compiled file knows its source
+                Path(cache_from_source(str(installed))).parent.mkdir(exist_ok=True)
+                shutil.copyfile(compiled, cache_from_source(str(installed)))
+    return site
+
+
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel; what it depends on is lent by this one."""
     home = tmp_path_factory.mktemp("home")
     venv.create(home / "venv", symlinks=True)
-    site = next((home / "venv" / "lib").glob("python3*")) / "site-packages"
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(site)
+    site = unpacked(wheel, home / "venv")
     (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
     return home / "venv" / "bin" / "python"
 
@@ -125,9 +139,7 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def bare(wheel: Path, tmp_path: Path) -> Path:
     """An environment with the wheel without extras, and with what that asks for, all of it lent."""
     venv.create(tmp_path / "bare", symlinks=True)
-    site = next((tmp_path / "bare" / "lib").glob("python3*")) / "site-packages"
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(site)
+    site = unpacked(wheel, tmp_path / "bare")
     asked, seen = list(next(iter(metadata.distributions(path=[str(site)]))).requires or ()), {"slackwater"}
     while asked:
         one = Requirement(asked.pop())
