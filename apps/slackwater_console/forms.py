@@ -68,7 +68,9 @@ def arguments(schema: Mapping[str, Any]) -> list[Field]:
     """A field for each argument of a handler, by its JSON Schema."""
     needed = set(schema.get("required", ()))
     properties = schema.get("properties") or {}
-    return [_argument(name, shape, name in needed) for name, shape in properties.items()]
+    order = [name for name in schema.get("x-positional", ()) if name in properties]
+    names = dict.fromkeys([*order, *properties])
+    return [_argument(name, properties[name], name in needed) for name in names]
 
 
 def _argument(name: str, shape: Any, needed: bool) -> Field:

@@ -15,7 +15,7 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.views.decorators.cache import never_cache
 
-from scheduler_ext.core.errors import NotPermitted
+from scheduler_ext.core.errors import NotFound, NotPermitted
 from slackwater_console.person import ROLE_WORDS, Person, memberships, person_in
 from slackwater_console.rest import Refused, ask
 
@@ -113,7 +113,7 @@ def page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBas
             return at.show("refused", status=refused.status, title=refused.problem["title"], words=refused.words)
         except NotPermitted:
             return at.show("refused", status=403, title="Not permitted", words="Your role does not allow it.")
-        except Http404:
+        except (Http404, NotFound):
             return at.show("refused", status=404, title="Not found", words="There is nothing here.")
 
     return shown

@@ -33,5 +33,10 @@ urlpatterns = [
     path("<slug:slug>/members/<uuid:member_id>/", organization.member, name="member"),
     path("<slug:slug>/webhooks/", webhooks.webhooks, name="webhooks"),
     path("<slug:slug>/webhooks/<uuid:webhook_id>/", webhooks.webhook, name="webhook"),
+    path("<slug:slug>/members/<uuid:member_id>/invite/", organization.invitation, name="invite"),
     *acts.urls(),
+    path("password/", login.PasswordChange.as_view(), name="password"),
+    path(
+        "password/<uidb64>/<token>/", login.PasswordNew.as_view(), name="password_new"
+    ),  # last: no tenant's page is it
 ]

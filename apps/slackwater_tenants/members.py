@@ -223,6 +223,14 @@ def remove_member(tenant_id: int, member_id: UUID) -> None:
             found.delete()
 
 
+def invite(tenant_id: int, member_id: UUID) -> Any:
+    """The user to whom its tenant may give a link to a password; ``Conflict`` for one that has a way in, or belongs elsewhere."""
+    found = get_member(tenant_id, member_id)
+    if not _is_its_own(found) or found.user.identities.exists():
+        raise Conflict("this user can log in already, or belongs to others too")
+    return found.user
+
+
 def _is_its_own(found: Membership) -> bool:
     """Whether the user was made for this tenant and belongs to nobody else."""
     user = found.user

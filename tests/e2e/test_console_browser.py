@@ -33,6 +33,7 @@ LISTS = ("tasks", "submit", "workflows", "schedules", "dead-letters", "usage", "
 def addresses(tenant: Tenant) -> Iterator[str]:
     """Every page of the tenant's, below its own address."""
     yield from (f"{name}/" for name in LISTS)
+    yield "../password/"
     for name in ("monthly report", "invoice 0", "mail 1", "mail 2"):
         yield f"tasks/{Task.objects.unscoped().get(name=name, tenant=tenant).pk}/"
     yield "submit/mail.letter/"
@@ -67,7 +68,7 @@ def test_the_console_fits_is_accessible_and_works(browser: Watched, tenant: Tena
     for address in list(addresses(tenant)):
         page.goto(base + address)
         page.wait_for_load_state("load")
-        found += faults(browser, f"console-{address.split('/')[0]}-{'one' if address.count('/') > 1 else 'list'}")
+        found += faults(browser, f"console-{address.strip('./').replace('/', '-')}")
         found += [f"{address}: {trouble}" for trouble in browser.troubles]
         browser.troubles.clear()
     assert not found, "\n".join(found)

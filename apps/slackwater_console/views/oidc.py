@@ -16,9 +16,9 @@ from django.views.decorators.http import require_GET
 
 from slackwater_conf import conf
 from slackwater_console.identities import user_of
+from slackwater_console.views.login import BACKEND
 
 log = structlog.get_logger(__name__)
-BACKEND: Final = "slackwater_monitoring.logins.LimitedBackend"
 NEXT: Final = "console_next"
 SESSION_S: Final = 12 * 3_600
 """After this time the provider is asked again: what has changed there, a group left, holds from then on."""

@@ -7,18 +7,26 @@ from typing import Any, Final
 from uuid import UUID
 
 from django.contrib import messages
+from django.contrib.auth.tokens import default_token_generator
 from django.http import HttpResponse
 from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.encoding import force_bytes
 from django.utils.html import format_html
+from django.utils.http import urlsafe_base64_encode
+from django.views.decorators.http import require_POST
 
+from scheduler_ext.core.errors import Conflict
 from slackwater_adminkit.display import seconds
 from slackwater_api.v1.shapes.organization import GIVEN
+from slackwater_conf import conf
 from slackwater_console.acts import button, buttons
 from slackwater_console.forms import Field, Made, make
 from slackwater_console.page import At, page
 from slackwater_console.person import ROLE_WORDS, ROLES
 from slackwater_console.rest import Refused
 from slackwater_console.templatetags.console import badge, fact, moment, money
+from slackwater_tenants.members import invite
 
 DAYS: Final = (Field(name="since", label="From"), Field(name="until", label="until"))
 USED: Final = ("Tier", "Category", "Attempts", "Succeeded", "Held", "CPU", "Price")
@@ -158,7 +166,27 @@ def member(at: At, member_id: UUID) -> HttpResponse:
         return redirect(at.url("members"))
     return at.show(
         "list", section="members", title=now["username"], acts=buttons(at, member_id=member_id)("delete_member"),
+        told_link=at.url("invite", member_id) if at.person.may("manage") else "",
         facts=[("role", ROLE_WORDS[now["role"]]), ("e-mail", now["email"]), ("team", now["team"])], bare=True,
         form=_form("Change it", "Change", made, at.url("member", member_id)), may_make=at.person.may("manage"),
         refused=made.refused,
     )  # fmt: skip
+
+
+@require_POST
+@page
+def invitation(at: At, member_id: UUID) -> HttpResponse:
+    """A link by which a member chooses its first password; it is shown once, to be handed on."""
+    at.person.require("manage")
+    try:
+        user = invite(at.person.tenant.pk, member_id)
+    except Conflict as error:
+        messages.error(at.request, error.message)
+        return redirect(at.url("member", member_id))
+    where = reverse(
+        "console:password_new",
+        args=[urlsafe_base64_encode(force_bytes(user.pk)), default_token_generator.make_token(user)],
+    )
+    link = at.request.build_absolute_uri(conf().public_url + where)
+    title = f"Give {user.get_username()} this link: by it a password is chosen, once and within three days."
+    return at.show("once", section="members", title=title, secret=link, back=at.url("members"))

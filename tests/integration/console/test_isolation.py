@@ -24,6 +24,8 @@ ROUTES = {
 """Every address of a tenant, with the ids that it takes."""
 FORMS = {"keys", "members", "member", "webhooks", "submit"}
 """Pages whose forms change something."""
+POSTED = {*ACTS, "invite"}
+"""What only a button leads to."""
 NOT_FOR_VIEWERS = {"keys", "submit"}
 CHANGED = {
     "role": "viewer",
@@ -48,7 +50,7 @@ def test_another_tenants_pages_and_objects_do_not_exist() -> None:
     staff = Client()
     assert set(FORMS) | set(ACTS) <= set(ROUTES)
     for name, ids in ROUTES.items():
-        methods: list[Any] = [*([] if name in ACTS else [page.get]), *([page.post] if name in {*ACTS, *FORMS} else [])]
+        methods: list[Any] = [*([] if name in POSTED else [page.get]), *([page.post] if name in POSTED | FORMS else [])]
         for method in methods:
             assert method(address(name, "other", theirs), CHANGED).status_code == 404, name
             if ids:
@@ -58,7 +60,7 @@ def test_another_tenants_pages_and_objects_do_not_exist() -> None:
         assert staff.post(address(name, "acme", theirs)).status_code == 302, name
     assert fingerprint() == before
     for name, ids in ROUTES.items():
-        if not ids and name not in ACTS:
+        if not ids and name not in POSTED:
             shown = told(page.get(address(name, "acme", theirs)))
             assert "secret" not in shown, name
             assert theirs.task_id not in shown, name
@@ -74,11 +76,11 @@ def test_a_viewer_looks_an_operator_works_and_neither_manages() -> None:
     page, before = browser_of(acme.tenant, "viewer"), fingerprint()
     for name in ROUTES:
         at = address(name, "acme", own)
-        if name in ACTS:
+        if name in POSTED:
             assert page.get(at).status_code == 405, name
         else:
             assert page.get(at).status_code == (403 if name in NOT_FOR_VIEWERS else 200), name
-        if name in {*ACTS, *FORMS}:
+        if name in POSTED | FORMS:
             data = CHANGED if name in FORMS else {"id": [own.task_id]}
             assert page.post(at, data).status_code == 403, name
     assert fingerprint() == before
@@ -87,7 +89,7 @@ def test_a_viewer_looks_an_operator_works_and_neither_manages() -> None:
     operator = browser_of(acme.tenant, "operator")
     before = fingerprint()
     for name in ROUTES:
-        if name in FORMS - {"submit"} or (name in ACTS and ACTS[name].scope == "manage"):
+        if name in FORMS - {"submit"} | {"invite"} or (name in ACTS and ACTS[name].scope == "manage"):
             assert operator.post(address(name, "acme", own), CHANGED).status_code == 403, name
     operator.handler.enforce_csrf_checks = True
     assert operator.post(address("cancel_task", "acme", own)).status_code == 403, "a form without its token"

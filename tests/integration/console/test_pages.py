@@ -102,3 +102,30 @@ def test_tasks_are_found_shown_and_followed(tenant: Tenant) -> None:
     again = page.get(f"/console/acme/tasks/{fails}/output.json?place={lines['place']}").json()
     assert (again["lines"], again["ended"]) == ([], True)
     assert page.get(f"/console/acme/tasks/{fails}/output.json?place=x").status_code == 422
+
+
+def test_a_member_gets_its_first_password_by_a_link(tenant: Tenant) -> None:
+    page, bobs = browser_of(tenant, "owner", "ann"), Client()
+    page.post("/console/acme/members/", {"username": "bob", "role": "operator"})
+    bob = Membership.objects.get(user__username="bob")
+    at = f"/console/acme/members/{bob.public_id}/"
+    assert "A link to choose a password" in told(page.get(at))
+    link = re.search(r"http://testserver(/console/password/[^<]+)<", told(page.post(f"{at}invite/")))
+    assert link is not None
+    there = bobs.get(link[1])["Location"]
+    assert "too common" in told(bobs.post(there, {"new_password1": "password1", "new_password2": "password1"}))
+    assert bobs.post(there, {"new_password1": PASSWORD, "new_password2": PASSWORD})["Location"] == "/console/"
+    shown = told(bobs.get("/console/acme/tasks/"))
+    assert "bob, operator" in shown
+    assert "/console/password/" in shown
+    assert "is too old" in told(Client().get(link[1])), "it holds once"
+    refused = page.post(f"{at}invite/", follow=True)
+    assert "can log in already" in told(refused)
+    changed = {"old_password": PASSWORD, "new_password1": f"{PASSWORD}-2", "new_password2": f"{PASSWORD}-2"}
+    assert bobs.post("/console/password/", changed)["Location"] == "/console/"
+    both = browser_of(tenant, "viewer", "carl")
+    carl = Membership.objects.get(user__username="carl")
+    Membership.objects.create(tenant=create_tenant("other", "Other"), user=carl.user, role="viewer")
+    refused = page.post(f"/console/acme/members/{carl.public_id}/invite/", follow=True)
+    assert "belongs to others too" in told(refused), "another tenant's way to somebody is not this one's to give"
+    assert both.get("/console/other/tasks/").status_code == 200
