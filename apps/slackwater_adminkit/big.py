@@ -1,19 +1,18 @@
-"""Lists over tables of millions of rows: counts are estimates, order is the primary key's, time is bounded."""
+"""Lists over tables of millions of rows: counts are estimates, pages go by the primary key, time is bounded."""
 
 from __future__ import annotations
 
-import json
 from typing import Any, ClassVar
 
 from django.contrib import messages
 from django.contrib.admin import ShowFacets
-from django.core.exceptions import EmptyResultSet
 from django.core.paginator import Paginator
 from django.db import OperationalError, connection, models, transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.functional import cached_property
 
+from slackwater_adminkit.keyset import CHEAP, KeysetList, planned
 from slackwater_adminkit.services import ServiceAdmin
 
 COUNTED = 5_000
@@ -22,21 +21,18 @@ LIST_TIMEOUT_MS = 8_000
 QUERY_CANCELED = "57014"
 
 
-def estimated_rows(rows: QuerySet[Any]) -> int:
-    """How many rows PostgreSQL's planner expects; costs no reading of the table."""
-    try:
-        sql, params = rows.order_by().values_list("pk").query.sql_with_params()
-    except EmptyResultSet:
-        return 0
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
-        plan = cursor.fetchone()[0]
-    tree = json.loads(plan) if isinstance(plan, str) else plan
-    return int(tree[0]["Plan"]["Plan Rows"])
-
-
 class EstimatedPaginator(Paginator):  # type: ignore[type-arg]
     """Counts a small result exactly; of a large one it takes the estimate, and never reads it through."""
+
+    @cached_property
+    def planned(self) -> tuple[int, float]:
+        """The planner's estimate of rows and cost."""
+        return planned(self.object_list)
+
+    @property
+    def cost(self) -> float:
+        """What reading the whole result would cost, in the planner's units."""
+        return self.planned[1]
 
     @cached_property
     def count(self) -> int:
@@ -44,8 +40,8 @@ class EstimatedPaginator(Paginator):  # type: ignore[type-arg]
         rows = self.object_list
         if not isinstance(rows, QuerySet):
             return len(rows)
-        estimate = estimated_rows(rows)
-        if estimate > COUNTED * 4:
+        estimate, cost = self.planned
+        if estimate > COUNTED * 4 or (rows.query.where and cost > CHEAP):
             return estimate
         few = rows.order_by().values("pk")[: COUNTED + 1]
         counted = models.QuerySet.count(few)
@@ -61,6 +57,10 @@ class BigTableAdmin(ServiceAdmin):
     show_facets = ShowFacets.NEVER  # each would count the table once for every choice of every filter
     ordering: ClassVar[Any] = ["-pk"]
     sortable_by: ClassVar[Any] = ()
+    change_list_template = "slackwater_adminkit/change_list.html"
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetList]:
+        return KeysetList
 
     def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
         """The list; a search that would read the whole table is stopped, with a message."""

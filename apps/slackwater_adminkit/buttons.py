@@ -61,6 +61,8 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
     buttons: ClassVar[Mapping[str, Button]] = {}
     max_batch: ClassVar[int] = 2_000
     """Objects to which an action is done at once."""
+    at_once: ClassVar[int] = 100
+    """Chosen boxes beyond these are done in the background, where the action has one."""
     change_form_outer_before_template = "slackwater_adminkit/buttons.html"
 
     def get_urls(self) -> list[URLPattern]:
@@ -93,7 +95,8 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         button, across = self.buttons[name], request.POST.get("select_across") == "1"
         if not why(request):
             return self.ask_many(request, name, queryset, across=across)
-        if across and (begun := self.begin(request, name, queryset)) is not None:
+        many = across or len(request.POST.getlist(ACTION_CHECKBOX_NAME)) > self.at_once
+        if many and (begun := self.begin(request, name, queryset)) is not None:
             return begun
         some = list(islice(queryset.iterator(chunk_size=500), self.max_batch + 1))
         taken = some[: self.max_batch]

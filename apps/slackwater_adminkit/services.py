@@ -11,6 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 
 from scheduler_ext.core.errors import SlackwaterError
+from slackwater_adminkit.units import LinesField, UnitField
+from slackwater_adminkit.units import field_of as units_field
 
 if TYPE_CHECKING:
     # unfold has no annotations; its ModelAdmin is Django's with other templates.
@@ -101,6 +103,10 @@ def _change(label: Any, before: Any, after: Any) -> str:
     return f"{label} from {old} to {new}"
 
 
+def _as_shown(field: Any, value: Any) -> Any:
+    return field.prepare_value(value) if isinstance(field, UnitField | LinesField) else value
+
+
 class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class takes no argument at run time
     """A ModelAdmin that saves through services: their errors become messages, never an error page."""
 
@@ -108,12 +114,19 @@ class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class tak
     warn_unsaved_form = True
     list_filter_submit = True
 
+    def formfield_for_dbfield(self, db_field: Any, request: HttpRequest, **kwargs: Any) -> Any:
+        """Numbers with a unit are filled in with it."""
+        return units_field(db_field) or super().formfield_for_dbfield(db_field, request, **kwargs)
+
     def construct_change_message(self, request: HttpRequest, form: Any, formsets: Any, add: bool = False) -> Any:
         """What was changed, with the values before and after."""
         told = super().construct_change_message(request, form, formsets, add)
         if add or not form.changed_data or not told:
             return told
-        values = ((name, form.initial.get(name), form.cleaned_data.get(name)) for name in form.changed_data)
+        values = (
+            (name, *(_as_shown(form.fields[name], each.get(name)) for each in (form.initial, form.cleaned_data)))
+            for name in form.changed_data
+        )
         return [
             {"changed": {"fields": [_change(form.fields[name].label or name, *pair) for name, *pair in values]}},
             *told[1:],
@@ -142,7 +155,8 @@ class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class tak
             def full_clean(self) -> None:
                 """Add the refusal to what else is wrong."""
                 super().full_clean()
-                field = (refusal.field or "").split(".")[0].split("[")[0]
+                place_of = getattr(self, "place_of", lambda path: path.split(".")[0].split("[")[0])
+                field = place_of(refusal.field or "")
                 self.add_error(field if field in self.fields else None, str(refusal))
 
         return RefusedForm

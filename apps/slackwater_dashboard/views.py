@@ -13,7 +13,7 @@ from django.urls import URLPattern, path, reverse
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_adminkit.display import seconds
-from slackwater_dashboard import live
+from slackwater_dashboard import live, saved_views
 from slackwater_monitoring import right_sizing
 from slackwater_monitoring.rollups import read
 from slackwater_tasks.admin.task_page import state_of, watch_mark
@@ -122,5 +122,7 @@ def extra_urls() -> list[URLPattern]:
         path("live/tasks/<uuid:task_id>.json", admin.site.admin_view(task_mark), name="sw_task"),
         path("live/tasks/<uuid:task_id>/output.json", admin.site.admin_view(task_output), name="sw_task_output"),
         path("run-times/", admin.site.admin_view(run_times), name="sw_run_times"),
+        path("views/", admin.site.admin_view(saved_views.keep), name="sw_views"),
+        path("views/<int:pk>/", admin.site.admin_view(saved_views.show), name="sw_view"),
         path("sizes/", admin.site.admin_view(sizes), name="sw_sizes"),
     ]

@@ -17,6 +17,7 @@ from slackwater_adminkit.buttons import Button, ButtonsMixin
 from slackwater_adminkit.display import ago, badge, column, facts
 from slackwater_adminkit.pausing import PausableMixin
 from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin, UndeletedMixin
+from slackwater_adminkit.units import column_of
 from slackwater_resources import services
 from slackwater_resources.components import SILENT_AFTER_S
 from slackwater_resources.models import NODE_LIVES, Component, Handler, Node, Tier
@@ -44,16 +45,8 @@ class TierAdmin(UndeletedMixin, ServiceAdmin):
     """Vectors of resources. Those in use are part of the ledger, so none is deleted."""
 
     list_display = (
-        "slug",
-        "owner",
-        "cpu_milli",
-        "memory_mb",
-        "disk_mb",
-        "iops",
-        "bandwidth_kbps",
-        "ports",
-        "default_cap_s",
-    )
+        "slug", "owner", "cpu", "memory", "disk", "iops", "bandwidth", "ports", "cap"
+    )  # fmt: skip
     list_select_related = ("tenant",)
     list_filter = (("tenant", AutocompleteSelectFilter),)
     search_fields = ("slug", "tenant__slug")
@@ -67,6 +60,11 @@ class TierAdmin(UndeletedMixin, ServiceAdmin):
         """Name and owner cannot be changed: tasks refer to them."""
         return ("slug", "tenant") if obj else ()
 
+    cpu = column("CPU", column_of("cpu_milli"), ordering="cpu_milli")
+    memory = column("memory", column_of("memory_mb"), ordering="memory_mb")
+    disk = column("disk", column_of("disk_mb"), ordering="disk_mb")
+    bandwidth = column("network bandwidth", column_of("bandwidth_kbps"), ordering="bandwidth_kbps")
+    cap = column("execution cap", column_of("default_cap_s"), ordering="default_cap_s")
     owner = column("owner", lambda tier: str(tier.tenant) if tier.tenant_id else "everyone")
 
 

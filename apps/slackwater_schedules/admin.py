@@ -9,85 +9,35 @@ from django import forms
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import OuterRef, QuerySet, Subquery
-from django.forms.models import construct_instance
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import NoReverseMatch, URLPattern, path, reverse
+from django.utils import timezone
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter
-from unfold.widgets import UnfoldAdminTextareaWidget
 
-from scheduler_ext.core.errors import InvalidInput, SlackwaterError
+from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.states import TaskState
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import ButtonsMixin
-from slackwater_adminkit.display import JsonField, ago, badge, clock, column, seconds
+from slackwater_adminkit.display import ago, badge, clock, column, seconds
 from slackwater_adminkit.pausing import pause_buttons
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, ServiceAdmin, actor, become
 from slackwater_schedules import services
-from slackwater_schedules.fields import FIELDS, parse_schedule
+from slackwater_schedules.form import OF_KIND, OF_START, ScheduleForm
 from slackwater_schedules.models import Schedule, ScheduleFire
+from slackwater_schedules.recurrence import zone_of
+from slackwater_schedules.rules import read_rule
+from slackwater_schedules.words import rule_words
 from slackwater_tasks.admin import grid
 from slackwater_tasks.models import Task
 from slackwater_tasks.read.tasks import word
 
 UPCOMING = 10
 RECENT = 20
-RULE_HELP = (
-    'once: {"at": "2030-01-31T09:00"} · daily: {"times": ["07:30"]} · '
-    'weekly: {"weekdays": ["mon"], "times": ["07:30"]} · monthly: {"days": [1, "last"]} · '
-    'annually: {"dates": ["12-24"]} · cron: {"cron": "*/5 * * * *"} · interval: {"every_s": 600}'
-)
-SUBMITTED = ("task", "workflow")
-"""Exactly one of them is given."""
+PREVIEWED = 5
+WHEN = tuple(dict.fromkeys(name for names in OF_KIND.values() for name in names))
 FIRE_KINDS = {"submitted": "succeeded", "missed": "expired", "skipped": "skipped", "failed": "failed"}
-
-
-class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
-    """The fields of a schedule by the names they have everywhere."""
-
-    rule = JsonField(required=False, widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}), help_text=RULE_HELP)
-    task = JsonField(
-        required=False,
-        initial={"handler": ""},
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 6}),
-        help_text='What is submitted, as over the API: {"handler": "reports.daily", "tier": "basic"}. Empty: a workflow is.',
-    )
-    workflow = JsonField(
-        required=False,
-        widget=UnfoldAdminTextareaWidget(attrs={"rows": 6}),
-        help_text='Or a whole workflow: {"tasks": [{"name": "a", "handler": "reports.daily"}, …]}.',
-    )
-
-    class Meta:
-        model = Schedule
-        fields = ("tenant", *(name for name in FIELDS if name != "paused"))
-
-    def clean_rule(self) -> Any:
-        """Take an empty rule as the rule of a schedule that needs none."""
-        rule = self.cleaned_data["rule"]
-        return {} if rule is None else rule
-
-    def clean(self) -> dict[str, Any] | None:
-        """Check each field as the service does, so that an error stands at its field."""
-        cleaned = super().clean() or self.cleaned_data
-        for name in FIELDS:
-            empty = name in SUBMITTED and not cleaned.get(name)
-            if name in cleaned and name in self.fields and name not in self.errors and not empty:
-                try:
-                    parse_schedule({name: cleaned[name]})
-                except InvalidInput as error:
-                    self.add_error(name, str(error))
-        return cleaned
-
-    def _post_clean(self) -> None:
-        # The service checks the whole, a taken name included; the model's own check needs a tenant in context.
-        self.instance = construct_instance(self, self.instance, self._meta.fields, self._meta.exclude)
-
-    def values(self) -> dict[str, Any]:
-        """The form's values in the shape that the services take."""
-        given = {name: self.cleaned_data[name] for name in FIELDS if name in self.cleaned_data}
-        return {name: value for name, value in given.items() if value or name not in SUBMITTED}
 
 
 def made_link(task_id: UUID | None, workflow_id: UUID | None) -> SafeString | str:
@@ -111,7 +61,8 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
     """Tasks that are submitted again and again."""
 
     form = ScheduleForm
-    list_display = ("name", "tenant", "kind", "shown_state", "last_fire", "outcome", "next_fire", "time_zone")
+    change_form_after_template = "slackwater_dashboard/firings.html"
+    list_display = ("name", "tenant", "when", "shown_state", "last_fire", "outcome", "next_fire")
     list_select_related = ("tenant",)
     list_filter = (
         ("tenant", AutocompleteSelectFilter),
@@ -124,7 +75,9 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
     readonly_fields = ("shown_state", "upcoming", "recent", "created_by", "updated_by", "version")
     buttons: ClassVar = pause_buttons("Pause")
     FORM: ClassVar[Any] = (
-        (None, {"fields": (("tenant", "name"), ("kind", "time_zone"), "rule", "task", "workflow")}),
+        (None, {"fields": (("tenant", "name"),)}),
+        ("When", {"fields": ("kind", *WHEN, "time_zone")}),
+        ("What", {"fields": ("starts", *(name for names in OF_START.values() for name in names))}),
         ("Bounds", {"fields": (("start_at", "end_at"), "jitter_s")}),
         ("Missed runs", {"fields": (("missed", "missed_after_s"), ("missed_limit", "missed_window_s"))}),
         ("Overlap", {"fields": ("overlap",)}),
@@ -150,6 +103,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
             return badge("paused", "waiting")
         return badge("active", "succeeded") if obj.next_fire_at else badge("over", "cancelled")
 
+    when = column("when", lambda it: rule_words(it.kind, it.rule, it.time_zone), ordering="kind")
     next_fire = column(
         "next", lambda schedule: ago(schedule.next_fire_at) if not schedule.paused else "–", ordering="next_due_at"
     )
@@ -208,8 +162,33 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         return format_html('{}<a href="{}">as a grid of tasks by runs</a>', shown, runs) if shown else "none"
 
     def get_urls(self) -> list[URLPattern]:
-        view = self.admin_site.admin_view(self.runs)
-        return [path("<path:object_id>/runs/", view, name="sw_schedule_runs"), *super().get_urls()]
+        view = self.admin_site.admin_view
+        return [
+            path("firings/", view(self.firings), name="sw_schedule_firings"),
+            path("<path:object_id>/runs/", view(self.runs), name="sw_schedule_runs"),
+            *super().get_urls(),
+        ]
+
+    def firings(self, request: HttpRequest) -> HttpResponse:
+        """When the form as it stands would fire, in words; nothing is saved."""
+        if request.method != "POST":
+            return HttpResponseNotAllowed(["POST"])
+        if not (self.has_add_permission(request) or self.has_change_permission(request)):
+            raise PermissionDenied
+        form = ScheduleForm(request.POST)
+        form.is_valid()
+        faults = [fault for name in ("kind", *WHEN, "time_zone") for fault in form.errors.get(name, ())]
+        given = form.cleaned_data
+        if faults or "kind" not in given:
+            return HttpResponse(format_html("<p>{}</p>", " ".join(map(str, faults)) or "Say when."))
+        zone = zone_of(given["time_zone"])
+        bounds = {"start": given.get("start_at"), "end": given.get("end_at")}
+        rule = read_rule(given["kind"], form.rule(), zone=zone.key, anchor=timezone.now(), **bounds)
+        found = services.firings_of(rule, PREVIEWED)
+        times = ((moment.astimezone(zone).strftime("%A, %-d %B %Y, %H:%M:%S %Z"),) for moment in found)
+        listed = format_html_join("", "<li>{}</li>", times) or "never"
+        said = rule_words(given["kind"], form.rule(), zone.key)
+        return HttpResponse(format_html("<p>{}. Next:</p><ul>{}</ul>", said[:1].upper() + said[1:], listed))
 
     def runs(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """What its last firings made, task by task."""
@@ -228,14 +207,13 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
     # -- changes -----------------------------------------------------------------------------------------------
     def save_model(self, request: HttpRequest, obj: Schedule, form: forms.ModelForm[Schedule], change: bool) -> None:
         assert isinstance(form, ScheduleForm)
-        values = form.values()
         if change:
-            changed = {name: values[name] for name in form.changed_data if name in values}
+            changed = form.changes()
             if not changed:
                 return
             made = services.update_schedule(obj.tenant_id, obj.pk, changed, actor=actor(request))
         else:
-            made = services.create_schedule(obj.tenant, values, actor=actor(request))
+            made = services.create_schedule(obj.tenant, form.values(), actor=actor(request))
         become(obj, made)
 
     def delete_model(self, request: HttpRequest, obj: Schedule) -> None:

@@ -249,10 +249,16 @@ def next_firings(schedule: Schedule, n: int = 10) -> list[datetime]:
     if not 1 <= n <= 1_000:
         raise InvalidInput("must be from 1 to 1000", field="n")
     rule = rule_of(schedule)
+    return _following(rule, next_after(rule, database_now()) if schedule.paused else schedule.next_fire_at, n)
+
+
+def firings_of(rule: Rule, n: int) -> list[datetime]:
+    """The first ``n`` firings of a schedule that would be made now with this rule."""
+    return _following(rule, next_after(rule, _from_now_on(rule, database_now())), n)
+
+
+def _following(rule: Rule, upcoming: datetime | None, n: int) -> list[datetime]:
     found: list[datetime] = []
-    upcoming = schedule.next_fire_at
-    if schedule.paused:
-        upcoming = next_after(rule, database_now())
     while upcoming is not None and len(found) < n:
         found.append(upcoming)
         upcoming = next_after(rule, upcoming)

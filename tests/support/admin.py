@@ -64,3 +64,12 @@ def add_form(tenant: Tenant, **fields: Any) -> dict[str, Any]:
         "mutex_limit": "1", "mutex_scope": "both",
         "on_late": "run_first", "total_attempts": "3", "condition": "all_succeeded", **fields,
     }  # fmt: skip
+
+
+def schedule_form(tenant: Tenant, **fields: Any) -> dict[str, Any]:
+    """A daily schedule as the page sends it."""
+    return {
+        "tenant": tenant.pk, "name": "nightly", "kind": "daily", "times": "03:00", "time_zone": "UTC", "starts": "handler",
+        "handler": HANDLER, "jitter_s": "0", "missed": "one", "missed_after_s": "1 min", "missed_limit": "100",
+        "missed_window_s": "1 h", "overlap": "allow", **fields,
+    }  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
+from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
 from django.db.models import Count, QuerySet
 from django.db.models.functions import Coalesce
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -81,7 +82,9 @@ class BulkMixin(ButtonsMixin):
         """Note which tasks match now; upkeep does it to them."""
         if name not in self.in_background:
             return None
-        what = words_of(self, request) or f"all {self.opts.verbose_name_plural}"
+        chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
+        every = words_of(self, request) or f"all {self.opts.verbose_name_plural}"
+        what = every if request.POST.get("select_across") == "1" else f"{len(chosen):,} chosen {self.opts.verbose_name_plural}"
         try:
             made = start(request, self.in_background[name], self.tasks(queryset), what)
         except SlackwaterError as error:

@@ -13,12 +13,12 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import URLPattern, path
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter, RelatedDropdownFilter
 
-from scheduler_ext.core.errors import Conflict, SlackwaterError
+from scheduler_ext.core.errors import Conflict, InvalidInput, SlackwaterError
 from scheduler_ext.core.states import FINAL, UNCLAIMED, Category, TaskState
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, column, seconds, short
-from slackwater_adminkit.services import AllTenantsMixin, UndeletedMixin, actor, because, why
+from slackwater_adminkit.services import AllTenantsMixin, UndeletedMixin, actor, because, tell, why
 from slackwater_tasks.admin import task_form as forms
 from slackwater_tasks.admin.bulk import BulkMixin
 from slackwater_tasks.admin.filters import AgeFilter, StateFilter, search_tasks
@@ -71,7 +71,7 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
     search_fields = ("id", "name", "handler")
     search_help_text = (
         "An id or its first digits, a part of name or handler, or any of handler:mail.* node:… workflow:… schedule:… "
-        'tenant:… tag:… key:… name:… error:"timed out" together.'
+        'tenant:… tag:… key:… name:… since:2h until:2030-01-31T09:00 error:"timed out" together.'
     )
     list_fullwidth = True
     add_form_class = forms.TaskForm
@@ -124,7 +124,11 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Task], search_term: str
     ) -> tuple[QuerySet[Task], bool]:
-        return (search_tasks(queryset, search_term) if search_term.strip() else queryset), False
+        try:
+            return (search_tasks(queryset, search_term) if search_term.strip() else queryset), False
+        except InvalidInput as error:
+            tell(request, error)
+            return queryset.none(), False
 
     # -- the list ----------------------------------------------------------------------------------------------
     title = column("task", lambda task: task.name or short(task.pk))

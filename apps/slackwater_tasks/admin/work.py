@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
@@ -15,17 +16,18 @@ from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.states import Outcome
 from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, column, seconds, table
+from slackwater_adminkit.keyset import look
 from slackwater_adminkit.services import actor, why
 from slackwater_resources.admin import NodeAdmin
-from slackwater_resources.models import Node
+from slackwater_resources.models import NODE_LIVES, Node
 from slackwater_tasks.admin.bulk import link
 from slackwater_tasks.admin.graphs import task_url
 from slackwater_tasks.admin.preview import PreviewMixin
 from slackwater_tasks.admin.terminate import TERMINATE, TerminateMixin
 from slackwater_tasks.control.bulk_operations import begin
 from slackwater_tasks.control.terminate import Subject, foretell
-from slackwater_tasks.ledger.connection import fetch_dicts
-from slackwater_tasks.models import Task
+from slackwater_tasks.ledger.connection import fetch_value
+from slackwater_tasks.models import Attempt, Task
 from slackwater_tasks.read import overview, platform
 from slackwater_tasks.read.tasks import word
 from slackwater_tenants.admin import PlanAdmin, PoolAdmin, TenantAdmin
@@ -33,13 +35,18 @@ from slackwater_tenants.models import Plan, Pool, Tenant
 from slackwater_tenants.scoping import tenant_scope
 
 SHOWN = 20
-LOOKED_AT = 5_000
-# No index leads from a node to its attempts: the latest of all nodes are looked through.
-ENDED = """
-SELECT a.task_id AS id, t.name, t.handler, a.number, a.outcome, a.finished_at,
-    extract(epoch FROM a.finished_at - a.started_at)::float8 AS took_s
-FROM (SELECT * FROM slackwater_tasks_attempt ORDER BY id DESC LIMIT %s) a JOIN slackwater_tasks_task t ON t.id = a.task_id
-WHERE a.node_id = %s ORDER BY a.id DESC LIMIT %s
+LATEST_AFTER = timedelta(minutes=10)
+"""So long after a node's last heartbeat an attempt of it may still have been recorded."""
+# Attempts get their numbers as they end: a few looks find the first that ended after a moment, without an index on it.
+ENDED_AFTER = """
+WITH RECURSIVE halved(low, high) AS (
+    SELECT min(id), max(id) + 1 FROM slackwater_tasks_attempt
+    UNION ALL
+    SELECT CASE WHEN past THEN low ELSE middle + 1 END, CASE WHEN past THEN middle ELSE high END
+    FROM (SELECT low, high, (low + high) / 2 AS middle FROM halved WHERE low < high) h
+    CROSS JOIN LATERAL (SELECT coalesce((SELECT a.finished_at > %s FROM slackwater_tasks_attempt a
+        WHERE a.id >= middle ORDER BY a.id LIMIT 1), true) AS past) p)
+SELECT low FROM halved WHERE low >= high
 """
 LINKS = (
     ("Tasks", "slackwater_tasks.task"), ("Workflows", "slackwater_tasks.workflow"),
@@ -100,17 +107,31 @@ class NodeWorkAdmin(NodeAdmin):
 
     @admin.display(description="ended lately")
     def history(self, obj: Node) -> SafeString:
+        """Its latest attempts; of a node that is gone they are looked for where it ended."""
+        every = Attempt.objects.unscoped()  # the operators' view: the node says which
+        gone = obj.state not in NODE_LIVES
+        place = fetch_value(ENDED_AFTER, [obj.heartbeat_at + LATEST_AFTER]) if gone else None
+        keys, stopped = look(every.filter(node_id=obj.pk), every, place, SHOWN, ascending=False)
+        shown = "task__name", "task__handler", "task__tenant", "number", "outcome", "started_at", "finished_at"
+        found = every.filter(pk__in=keys).select_related("task").only(*shown).order_by("-pk")
         rows = [
             (
-                _task(r),
-                r["number"],
-                word(Outcome(r["outcome"])).replace("_", " "),
-                ago(r["finished_at"]),
-                seconds(r["took_s"]),
+                format_html(
+                    '<a href="{}">{}</a>', task_url(one.task_id), one.task.name or one.task.handler or "script"
+                ),
+                one.number,
+                word(Outcome(one.outcome)).replace("_", " "),
+                ago(one.finished_at),
+                seconds(one.finished_at - one.started_at),
             )
-            for r in fetch_dicts(ENDED, [LOOKED_AT, obj.pk, SHOWN])
+            for one in found
         ]
-        return table(("Task", "Attempt", "Outcome", "Ended", "Took"), rows, f"none of the last {LOOKED_AT:,} attempts")
+        empty = "none among the latest attempts of all nodes" if stopped else "none"
+        heads = ("Task", "Attempt", "Outcome", "Ended", "Took")
+        address = reverse("admin:slackwater_tasks_attempt_changelist")
+        return format_html(
+            '{} <a href="{}?node__id__exact={}">all its attempts</a>', table(heads, rows, empty), address, obj.pk
+        )
 
     readonly_fields: ClassVar[Any] = (*NodeAdmin.readonly_fields, "history")
     fieldsets: ClassVar[Any] = (

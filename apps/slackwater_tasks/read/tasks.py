@@ -14,7 +14,7 @@ from uuid import UUID
 from django.db.models import JSONField, Q, QuerySet
 
 from scheduler_ext.core.errors import NotFound
-from scheduler_ext.core.states import FINAL, Outcome, TaskState, client_status
+from scheduler_ext.core.states import FINAL, IN_FLIGHT, Outcome, TaskState, client_status
 from slackwater_tasks.field_kinds import DETAIL, LISTED, Field, seconds
 from slackwater_tasks.ledger.connection import fetch_named
 from slackwater_tasks.models import Attempt, LiveTask, Task
@@ -178,7 +178,9 @@ def in_states(rows: QuerySet[Any], states: Iterable[TaskState]) -> QuerySet[Any]
     wanted = set(states)
     live, final = [int(s) for s in wanted & LIVE_STATES], [int(s) for s in wanted & FINAL]
     match = Q(pk__in=[])
-    if live:
+    if live and wanted <= IN_FLIGHT:
+        match |= Q(live__phase=TaskState.QUEUED, live__state__in=live)  # an index has just these
+    elif live:
         match |= Q(live__state__in=live)
     if final:
         match |= Q(state__in=final)

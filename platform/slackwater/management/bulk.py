@@ -7,7 +7,6 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandParser
-from rich.progress import Progress
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped, task_id
@@ -81,7 +80,7 @@ class BulkCommand(PlatformCommand):
         ids: list[Any] = []
         asked: list[Any] = []
         skipped: dict[Any, dict[str, Any]] = {}
-        with scoped(tenant), Progress(console=self.console, disable=self.as_json or how["dry_run"]) as progress:
+        with scoped(tenant), self.bar() as progress:
             bar = progress.add_task(self.done_word, total=None)
             while True:
                 done = type(self).matching(tenant, matching_tasks(filters, "--filter"), **how)

@@ -11,21 +11,23 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from typing import Any, NoReturn, TextIO, cast
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO, cast
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, OutputWrapper
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import Error as DatabaseError
 from django.utils import timezone
-from rich.console import Console
-from rich.progress import Progress
-from rich.table import Table
 
 from scheduler_ext.core import errors
 from scheduler_ext.core.plain_text import harmless, harmless_json
 from slackwater.exit_codes import exit_code
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
 
 ID_CHARS = 36
 COLOURS = {"done": "green", "in_progress": "cyan", "failed": "red", "waiting": "yellow"}
@@ -74,15 +76,22 @@ class PlatformCommand(BaseCommand):
         error: Any = self.stderr
         self.stdout = OutputWrapper(cast("TextIO", Harmless(out._out)))
         self.stderr = OutputWrapper(cast("TextIO", Harmless(error._out)))
-        # Output that goes to a file or a pipe is not cut to a screen that is not there.
-        width = None if sys.stdout.isatty() else 200
-        self.console = Console(file=out, width=width, highlight=False, soft_wrap=width is not None)
+        self._out = out
         try:
             self._again(options)
         except errors.SlackwaterError as error:
             self._fail(error)
         except DatabaseError as error:
             raise CommandError(f"the database: {str(error).strip()}", returncode=75) from error
+
+    @cached_property
+    def console(self) -> Console:
+        """Where tables and bars are drawn; loading what draws them takes longer than most answers for programs."""
+        from rich.console import Console
+
+        # Output that goes to a file or a pipe is not cut to a screen that is not there.
+        width = None if sys.stdout.isatty() else 200
+        return Console(file=self._out, width=width, highlight=False, soft_wrap=width is not None)
 
     def _again(self, options: dict[str, Any]) -> None:
         """Run once, or until somebody ends it."""
@@ -137,10 +146,14 @@ class PlatformCommand(BaseCommand):
 
     def bar(self) -> Progress:
         """A progress bar, if the output is a terminal."""
+        from rich.progress import Progress
+
         return Progress(console=self.console, disable=self.is_quiet, transient=True)
 
     def show_table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
         """Print rows as a table, or ``empty`` where there are none."""
+        from rich.table import Table
+
         rows = list(rows)
         table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
         for number, column in enumerate(columns):
@@ -153,6 +166,8 @@ class PlatformCommand(BaseCommand):
 
     def show_pairs(self, pairs: Mapping[str, Any]) -> None:
         """Print names and values, one a line; empty values are left out."""
+        from rich.table import Table
+
         table = Table(show_header=False, box=None, pad_edge=False)
         table.add_column(style="bold")
         table.add_column(overflow="fold")

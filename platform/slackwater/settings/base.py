@@ -4,6 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import slackwater_dashboard
 from slackwater import DJANGO_APPS
 from slackwater.logs import logging_config
 from slackwater.settings.environment import (
@@ -72,7 +73,7 @@ MIDDLEWARE = [
 TEMPLATES = [
     {
         "BACKEND": "django.template.backends.django.DjangoTemplates",
-        "DIRS": [],
+        "DIRS": [Path(slackwater_dashboard.__file__).parent / "templates" / "slackwater_before"],  # go before unfold's
         "APP_DIRS": True,
         "OPTIONS": {
             "context_processors": [

@@ -59,8 +59,12 @@ def process_kind(argv: Sequence[str]) -> Literal["site", "tables", "beat", "engi
     command = next((word for word in argv[1:] if not word.startswith("-")), "")
     if command == "create_demo":
         return "tables"
-    ours = command != "migrate" and (COMMANDS / f"{command}.py").is_file()
-    return "engine" if ours else "site"
+    return "engine" if command != "migrate" and is_ours(command) else "site"
+
+
+def is_ours(command: str) -> bool:
+    """Whether it is a management command of the platform."""
+    return (COMMANDS / f"{command}.py").is_file()
 
 
 # Every session may die at any moment without holding up the others: a stopped one loses its transaction

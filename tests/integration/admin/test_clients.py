@@ -1,12 +1,12 @@
-"""The admin's pages of clients, resources and schedules, and who may do what."""
+"""The admin's pages of clients and resources, and who may do what."""
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission
 from django.test import Client
 from django.urls import reverse
@@ -14,7 +14,6 @@ from django.urls import reverse
 from scheduler_ext.core.errors import NotAuthenticated
 from scheduler_ext.core.states import TaskState
 from slackwater_resources.models import Handler, Tier
-from slackwater_schedules.models import Schedule
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tenants.models import ApiKey, Membership, Plan, Team, Tenant, TenantCounter
 from slackwater_tenants.services import authenticate, create_tenant
@@ -145,66 +144,36 @@ class TestResources:
 
     def test_a_tier_of_a_tenants_own(self, page: Client, tenant: Tenant) -> None:
         form = {
-            "slug": "huge", "tenant": tenant.pk, "cpu_milli": "16000", "memory_mb": "65536", "disk_mb": "0",
-            "iops": "0", "bandwidth_kbps": "0", "ports": "0", "default_cap_s": "60",
-            "price_micros_per_hour": "0",
+            "slug": "huge", "tenant": tenant.pk, "cpu_milli": "16 cores", "memory_mb": "64 GiB", "disk_mb": "0",
+            "iops": "0", "bandwidth_kbps": "0", "ports": "0", "default_cap_s": "1.5 h",
+            "price_micros_per_hour": "0.25",
         }  # fmt: skip
         assert page.post(reverse("admin:slackwater_resources_tier_add"), form).status_code == 302
-        assert Tier.objects.get(slug="huge").tenant == tenant
+        tier = Tier.objects.get(slug="huge")
+        assert (tier.tenant, tier.cpu_milli, tier.memory_mb) == (tenant, 16_000, 65_536)
+        assert (tier.default_cap_s, tier.price_micros_per_hour) == (5_400, 250_000)
+        shown = page.get(reverse("admin:slackwater_resources_tier_changelist")).text
+        assert ("16 cores" in shown, "64 GiB" in shown, "1.5 h" in shown) == (True, True, True)
+        response = page.post(
+            reverse("admin:slackwater_resources_tier_add"), {**form, "slug": "odd", "memory_mb": "2 cups"}
+        )
+        assert "units: MiB, GiB, TiB" in str(response.context["adminform"].form.errors["memory_mb"])
 
-
-class TestSchedules:
-    """Schedules through their services."""
-
-    def form(self, tenant: Tenant, **fields: Any) -> dict[str, Any]:
-        """A daily schedule as the page sends it."""
-        return {
-            "tenant": tenant.pk, "name": "nightly", "kind": "daily", "rule": '{"times": ["03:00"]}', "time_zone": "UTC",
-            "task": json.dumps({"handler": HANDLER}), "jitter_s": "0", "missed": "one", "missed_after_s": "60",
-            "missed_limit": "100", "missed_window_s": "3600", "overlap": "allow", **fields,
+    def test_a_plan_is_told_in_percent_sizes_and_times(self, page: Client, tenant: Tenant) -> None:
+        url = reverse("admin:slackwater_tenants_plan_change", args=[tenant.plan_id])
+        form = page.get(url).context["adminform"].form
+        sent = {name: form[name].value() for name in form.fields}
+        assert (sent["max_artifact_bytes"], sent["maximum_permille"], sent["max_cap_s"]) == ("16 MiB", "100 %", "1 d")
+        assert "urgent: 200 %" in sent["price_permille"]
+        given = {name: value for name, value in sent.items() if value not in (None, False)} | {
+            "maximum_permille": "12.5", "max_upload_bytes": "1.5 GiB", "delay_tolerance_s": "urgent: 5 s\ndelayable: 2 h",
         }  # fmt: skip
-
-    def test_adding_changing_pausing_deleting(self, page: Client, tenant: Tenant) -> None:
-        response = page.post(reverse("admin:slackwater_schedules_schedule_add"), self.form(tenant))
+        response = page.post(url, {name: ",".join(v) if isinstance(v, list) else v for name, v in given.items()})
         assert response.status_code == 302, response.context["adminform"].form.errors
-        schedule = Schedule.objects.unscoped().get()
-        assert (schedule.created_by, schedule.next_fire_at.hour) == ("user:root", 3)
-        url = reverse("admin:slackwater_schedules_schedule_change", args=[schedule.pk])
-        response = page.post(url, self.form(tenant, rule='{"times": ["04:00"]}'))
-        assert response.status_code == 302, response.context["adminform"].form.errors
-        schedule.refresh_from_db()
-        assert (schedule.version, schedule.next_fire_at.hour) == (2, 4)
-        assert "1 paused" in said(act(page, "slackwater_schedules_schedule", "pause", schedule.pk))
-        schedule.refresh_from_db()
-        assert schedule.paused
-        assert schedule.next_due_at is None
-        page.post(reverse("admin:slackwater_schedules_schedule_delete", args=[schedule.pk]), {"post": "yes"})
-        assert not Schedule.objects.unscoped().exists()
-
-    @pytest.mark.parametrize(
-        ("fields", "field"),
-        [
-            ({"rule": '{"times": ["25:00"]}'}, "rule"),
-            ({"time_zone": "Mars/Olympus"}, "time_zone"),
-            ({"task": '{"handler": "no.such"}'}, "task"),
-            ({"task": '{"handler": "demo.echo", "depends_on": []}'}, "task"),
-            ({"jitter_s": "99999999"}, "jitter_s"),
-        ],
-    )
-    def test_what_is_wrong_is_told_at_its_field(
-        self, page: Client, tenant: Tenant, fields: dict[str, str], field: str
-    ) -> None:
-        response = page.post(reverse("admin:slackwater_schedules_schedule_add"), self.form(tenant, **fields))
-        assert response.status_code == 200
-        assert field in response.context["adminform"].form.errors
-        assert not Schedule.objects.unscoped().exists()
-
-    def test_a_taken_name_is_told_at_its_field(self, page: Client, tenant: Tenant) -> None:
-        page.post(reverse("admin:slackwater_schedules_schedule_add"), self.form(tenant))
-        response = page.post(reverse("admin:slackwater_schedules_schedule_add"), self.form(tenant))
-        assert response.status_code == 200
-        assert "name" in response.context["adminform"].form.errors
-        assert Schedule.objects.unscoped().count() == 1
+        plan = Plan.objects.get(pk=tenant.plan_id)
+        assert (plan.maximum_permille, plan.max_upload_bytes) == (125, 1_610_612_736)
+        assert plan.delay_tolerance_s == {"urgent": 5, "delayable": 7_200}
+        assert "from 100 % to 12.5 %" in LogEntry.objects.latest("pk").change_message
 
 
 class TestPermissions:

@@ -3,7 +3,7 @@
 (() => {
   const part = document.getElementById("sw-flow-graph");
   if (!part) return;
-  const [EACH, HUGE, SWEEPS, LETTERS] = [150, 1200, 6, 24];
+  const [EACH, HUGE, SWEEPS, LETTERS, LEGIBLE] = [150, 1200, 6, 24, 0.6];
   const SIZE = { width: 170, height: 36, gapX: 70, gapY: 14 };
   const [by, search, told, stage, strip, legend] = ["by", "search", "told", "stage", "strip", "legend"].map((name) => part.querySelector(`[data-${name}]`));
   const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -159,7 +159,7 @@
     cy.scratch("huge", huge);
     cy.on("select unselect", "node", describe);
     cy.on("dbltap", "node", (event) => event.target.data("of").tasks.length === 1 && (location.href = SW.link(event.target.data("of").tasks[0])));
-    fit();
+    begin();
     faded = false;
     find();
     describe();
@@ -177,6 +177,13 @@
       cy.zoom(1.1);
       cy.center();
     }
+  }
+  function begin() {
+    fit();
+    if (cy.width() >= 600 || cy.zoom() >= LEGIBLE) return;
+    cy.zoom(LEGIBLE); // on a phone: the first tasks, to be read; the rest is a drag away
+    const first = cy.nodes().min((node) => node.position("x")).ele.position();
+    cy.pan({ x: 64 - first.x * LEGIBLE, y: cy.height() / 2 - first.y * LEGIBLE });
   }
   const zoom = (factor) => cy.zoom({ level: cy.zoom() * factor, renderedPosition: { x: cy.width() / 2, y: cy.height() / 2 } });
   function find() {
@@ -234,7 +241,7 @@
   search.addEventListener("keydown", (event) => event.key === "Enter" && cy && (event.preventDefault(), next()));
   stage.addEventListener("keydown", (event) => cy && KEYS[event.key] && (event.preventDefault(), KEYS[event.key]()));
   new MutationObserver(() => cy && cy.style(style(cy.scratch("huge")))).observe(document.documentElement, { attributes: true, attributeFilter: ["class"] });
-  new ResizeObserver(() => cy && (cy.resize(), fit())).observe(stage);
+  new ResizeObserver(() => cy && (cy.resize(), begin())).observe(stage);
 
   SW.show((now) => {
     const first = !flow;

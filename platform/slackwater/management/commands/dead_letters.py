@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from django.core.management.base import CommandParser
-from rich.progress import track
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped, task_id, tenant_or_all
@@ -52,15 +51,16 @@ class Command(PlatformCommand):
         if options["all"]:
             ids = [row["task_id"] for row in dead_letters.latest_dead_letters(MAX_TASKS)]
         done, left = [], []
-        for wanted in track(ids, "retrying", console=self.console, disable=self.as_json or len(ids) < 20):
-            try:
-                dead_letters.dead_letter(wanted)
-                retry(tenant.pk, wanted, actor=ACTOR, reason=REASON)
-                done.append(wanted)
-            except SlackwaterError as error:
-                if not options["all"]:
-                    raise
-                left.append({"task_id": wanted, "reason": error.message})  # gone since, or beyond the plan
+        with self.bar() as bar:
+            for wanted in bar.track(ids, description="retrying"):
+                try:
+                    dead_letters.dead_letter(wanted)
+                    retry(tenant.pk, wanted, actor=ACTOR, reason=REASON)
+                    done.append(wanted)
+                except SlackwaterError as error:
+                    if not options["all"]:
+                        raise
+                    left.append({"task_id": wanted, "reason": error.message})  # gone since, or beyond the plan
         self.answer({"retried": done, "left": left}, f"retried {len(done)}")
         if left and not self.as_json:
             columns = ["task", "why not"]

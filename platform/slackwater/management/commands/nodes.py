@@ -10,7 +10,6 @@ from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from slackwater.management.console import PlatformCommand
-from slackwater_monitoring.scaling import calls
 from slackwater_resources import services
 from slackwater_resources.models import Node
 from slackwater_tasks.read import overview
@@ -63,6 +62,10 @@ class Command(PlatformCommand):
         )  # fmt: skip
 
     def _wanted(self) -> None:
+        from slackwater_monitoring.scaling import (
+            calls,
+        )  # with all that sends webhooks; a list of nodes needs none of it
+
         found = wanted()
         cells = by_cell(found)
         names = ("cell", "tier", "labels", "ready", "in_flight_slots", "waiting_slots", "per_worker", "workers")

@@ -1,0 +1,107 @@
+"""The form of a schedule: fields by kind, what it starts, and its firings foretold in words."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from slackwater_schedules.models import Schedule
+from slackwater_schedules.words import rule_words
+from slackwater_tasks.models import WorkflowTemplate
+from slackwater_tenants.models import Tenant
+from tests.support.admin import act, schedule_form, staff
+from tests.support.api import HANDLER
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
+ADD = "admin:slackwater_schedules_schedule_add"
+
+
+def test_adding_changing_pausing_deleting(page: Client, tenant: Tenant) -> None:
+    response = page.post(reverse(ADD), schedule_form(tenant, args='["a"]', more='{"priority": 3}'))
+    assert response.status_code == 302, response.context["adminform"].form.errors
+    schedule = Schedule.objects.unscoped().get()
+    assert (schedule.created_by, schedule.next_fire_at.hour) == ("user:root", 3)
+    assert schedule.task == {"handler": HANDLER, "args": ["a"], "priority": 3}
+    url = reverse("admin:slackwater_schedules_schedule_change", args=[schedule.pk])
+    form = page.get(url).context["adminform"].form
+    assert (form.initial["times"], form.initial["more"], form.initial["starts"]) == (
+        "03:00",
+        {"priority": 3},
+        "handler",
+    )
+    given = {"times": "04:00", "args": '["a"]', "more": '{"priority": 3}', "missed_window_s": "2 h"}
+    response = page.post(url, schedule_form(tenant, **given))
+    assert response.status_code == 302, response.context["adminform"].form.errors
+    schedule.refresh_from_db()
+    assert (schedule.version, schedule.next_fire_at.hour, schedule.missed_window_s) == (2, 4, 7_200)
+    page.post(url, schedule_form(tenant, **given))
+    schedule.refresh_from_db()
+    assert schedule.version == 2  # nothing had changed
+    assert "each day at 04:00, UTC" in page.get(reverse("admin:slackwater_schedules_schedule_changelist")).text
+    act(page, "slackwater_schedules_schedule", "pause", schedule.pk)
+    schedule.refresh_from_db()
+    assert (schedule.paused, schedule.next_due_at) == (True, None)
+    WorkflowTemplate._plain.create(
+        tenant=tenant, name="import", version=1, workflow={"tasks": [{"name": "a", "handler": HANDLER}]},
+        parameters={"type": "object", "properties": {"day": {"type": "string"}}},
+    )  # fmt: skip
+    given = {"kind": "weekly", "weekdays": ["mon", "fri"], "starts": "template", "template": "import"}
+    response = page.post(url, schedule_form(tenant, **given, parameters='{"day": "mon"}'))
+    assert response.status_code == 302, response.context["adminform"].form.errors
+    schedule.refresh_from_db()
+    assert schedule.workflow == {"template": "import", "parameters": {"day": "mon"}}
+    assert (schedule.task, schedule.rule) == ({}, {"weekdays": ["mon", "fri"], "times": ["03:00"]})
+    assert page.get(url).context["adminform"].form.initial["template"] == "import"
+    page.post(reverse("admin:slackwater_schedules_schedule_delete", args=[schedule.pk]), {"post": "yes"})
+    assert not Schedule.objects.unscoped().exists()
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"times": "25:00"}, "times"),
+        ({"kind": "interval", "every_s": "soon"}, "every_s"),
+        ({"kind": "interval"}, "every_s"),
+        ({"kind": "cron", "cron": "every day"}, "cron"),
+        ({"kind": "weekly"}, "weekdays"),
+        ({"kind": "monthly", "days": "1, 32"}, "days"),
+        ({"kind": "once", "at": "tomorrow"}, "at"),
+        ({"time_zone": "Mars/Olympus"}, "time_zone"),
+        ({"handler": "no.such"}, "handler"),
+        ({"more": '{"depends_on": []}'}, "more"),
+        ({"args": '{"a": 1}'}, "args"),
+        ({"starts": "template"}, "template"),
+        ({"starts": "workflow", "workflow": '{"tasks": []}'}, "workflow"),
+        ({"jitter_s": "2000 d"}, "jitter_s"),
+    ],
+)
+def test_what_is_wrong_is_told_at_its_field(page: Client, tenant: Tenant, fields: Any, field: str) -> None:
+    response = page.post(reverse(ADD), schedule_form(tenant, **fields))
+    assert response.status_code == 200
+    assert list(response.context["adminform"].form.errors) == [field]
+    assert not Schedule.objects.unscoped().exists()
+
+
+def test_a_taken_name_is_told_at_its_field(page: Client, tenant: Tenant) -> None:
+    page.post(reverse(ADD), schedule_form(tenant))
+    response = page.post(reverse(ADD), schedule_form(tenant))
+    assert "name" in response.context["adminform"].form.errors
+    assert Schedule.objects.unscoped().count() == 1
+
+
+def test_its_firings_are_foretold_in_words(page: Client, tenant: Tenant) -> None:
+    url = reverse("admin:sw_schedule_firings")
+    given = {"kind": "monthly", "days": "1, last", "times": "07:30", "time_zone": "Europe/Berlin"}
+    told = page.post(url, schedule_form(tenant, **given)).text
+    assert "Each month on the 1st and last day at 07:30, Europe/Berlin. Next:" in told
+    assert len(re.findall(r"<li>\w+day, \d+ \w+ \d{4}, 07:30:00 CES?T</li>", told)) == 5
+    assert "is not a time of day" in page.post(url, schedule_form(tenant, times="25:00")).text
+    assert "never" in page.post(url, schedule_form(tenant, kind="once", at="2000-01-01")).text
+    assert page.get(url).status_code == 405
+    assert staff().post(url, schedule_form(tenant)).status_code == 403
+    assert rule_words("interval", {"every_s": 5400}, "UTC") == "every 1.5 h"
+    assert rule_words("annually", {"dates": ["12-24"]}, "UTC") == "each year on 24 December at 00:00, UTC"
