@@ -164,7 +164,7 @@ class TestResources:
         form = page.get(url).context["adminform"].form
         sent = {name: form[name].value() for name in form.fields}
         assert (sent["max_artifact_bytes"], sent["maximum_permille"], sent["max_cap_s"]) == ("16 MiB", "100 %", "1 d")
-        assert "urgent: 200 %" in sent["price_permille"]
+        assert "urgent: 100 %" in sent["price_permille"]
         given = {name: value for name, value in sent.items() if value not in (None, False)} | {
             "maximum_permille": "12.5", "max_upload_bytes": "1.5 GiB", "delay_tolerance_s": "urgent: 5 s\ndelayable: 2 h",
         }  # fmt: skip
