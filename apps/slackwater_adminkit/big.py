@@ -27,7 +27,8 @@ class EstimatedPaginator(Paginator):  # type: ignore[type-arg]
     @cached_property
     def planned(self) -> tuple[int, float]:
         """The planner's estimate of rows and cost."""
-        return planned(self.object_list)
+        rows: Any = self.object_list
+        return planned(rows)
 
     @property
     def cost(self) -> float:

@@ -101,7 +101,7 @@ class KeysetList(ChangeList):
         """The rows of this page and what leads to others; the rows are read by their keys alone."""
         size, ascending = self.list_per_page, NEWER in self.place
         place = None if self.place.get(NEWER) == START else self._place(NEWER if ascending else OLDER)
-        paginator = self.model_admin.get_paginator(request, self.queryset, size)
+        paginator: Any = self.model_admin.get_paginator(request, self.queryset, size)
         narrowed = bool(self.query or self.get_filters_params())
         stopped = None
         if narrowed and paginator.cost > CHEAP:

@@ -145,7 +145,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         """The rule that the fields of the chosen kind make up."""
         found: dict[str, Any] = {}
         for name in OF_KIND[self.cleaned_data["kind"]]:
-            value = self.cleaned_data.get(name)
+            value: Any = self.cleaned_data.get(name)
             if name in ("times", "dates", "days"):
                 value = _parts(value or "")
             if name == "days":

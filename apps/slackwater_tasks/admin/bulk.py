@@ -84,7 +84,11 @@ class BulkMixin(ButtonsMixin):
             return None
         chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
         every = words_of(self, request) or f"all {self.opts.verbose_name_plural}"
-        what = every if request.POST.get("select_across") == "1" else f"{len(chosen):,} chosen {self.opts.verbose_name_plural}"
+        what = (
+            every
+            if request.POST.get("select_across") == "1"
+            else f"{len(chosen):,} chosen {self.opts.verbose_name_plural}"
+        )
         try:
             made = start(request, self.in_background[name], self.tasks(queryset), what)
         except SlackwaterError as error:

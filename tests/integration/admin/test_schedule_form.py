@@ -49,8 +49,8 @@ def test_adding_changing_pausing_deleting(page: Client, tenant: Tenant) -> None:
         tenant=tenant, name="import", version=1, workflow={"tasks": [{"name": "a", "handler": HANDLER}]},
         parameters={"type": "object", "properties": {"day": {"type": "string"}}},
     )  # fmt: skip
-    given = {"kind": "weekly", "weekdays": ["mon", "fri"], "starts": "template", "template": "import"}
-    response = page.post(url, schedule_form(tenant, **given, parameters='{"day": "mon"}'))
+    weekly: dict[str, Any] = {"kind": "weekly", "weekdays": ["mon", "fri"], "starts": "template", "template": "import"}
+    response = page.post(url, schedule_form(tenant, **weekly, parameters='{"day": "mon"}'))
     assert response.status_code == 302, response.context["adminform"].form.errors
     schedule.refresh_from_db()
     assert schedule.workflow == {"template": "import", "parameters": {"day": "mon"}}
