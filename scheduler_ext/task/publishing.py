@@ -83,14 +83,14 @@ class GoesOn(Ignore):
     """The running task waits for the canvas that it goes on as, and ends with its result."""
 
 
-retries: dict[tuple[str, int], float | None] = {}
-"""Claims of this process whose handler has called ``retry()``, each with the seconds it asked for."""
+retries: dict[tuple[str, int], tuple[float | None, Any]] = {}
+"""Claims of this process whose handler has called ``retry()``, each with the seconds and the arguments it asked for."""
 
 
 def asked_again(task: Started) -> tuple[bool, float | None]:
     """Whether a run that has ended asked to be run again, and after how many seconds. Forgets the request."""
     key = (task.task_id, task.fence)
-    return key in retries, retries.pop(key, None)
+    return key in retries, retries.pop(key, (None, None))[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +147,26 @@ class Publishing:
         _refuse({key: value for key, value in options.items() if value != unchanged.get(key, missing)}, "retry()")
         given = list(args or ()), dict(kwargs or {})
         export = handlers.of_task(name)
+        before = retries.get((running.task_id, running.fence))
         if export is not None and export.name == running.task.handler:
+            if before is not None and before[1] != given:
+                return self._one_more(running, task, name, given, countdown=countdown, eta=eta)
             if given != (running.task.args, running.task.kwargs):
-                self.ledger.rewrite(running.task, given[0], {**given[1], **_told(task)})
+                self.ledger.rewrite(running.task, given[0], {**given[1], **_told(task, running)})
             most = getattr(task, "override_max_retries", None)
             if export.repeats and most is not None and most >= export.defaults["total_attempts"]:
                 self.ledger.allow(running.task, most + 1)
         elif given != _arguments(task.request):
             raise InvalidInput(f"{name} runs as a replacement: its retry cannot change its arguments")
-        retries[running.task_id, running.fence] = delay
+        retries[running.task_id, running.fence] = delay, given
         return self.app.AsyncResult(running.task_id)
+
+    def _one_more(self, running: TaskContext, task: Any, name: str, given: Any, **timing: Any) -> Any:
+        """A second ``retry(throw=False)`` of one run, with other arguments: a task of its own with the attempts left."""
+        override = getattr(task, "override_max_retries", None)
+        most = task.max_retries if override is None else override
+        left = {} if most is None else {"slackwater": {"total_attempts": max(1, most - task.request.retries)}}
+        return self.send_task(name, given[0], {**given[1], **_told(task, running, anew=True)}, **timing, **left)
 
     def _check_plain(self, name: str, kwargs: Any, options: Mapping[str, Any]) -> None:
         """Refuse an ordinary message that names handlers in its links: they would run beside the ledger."""
@@ -296,11 +306,17 @@ def leads_to(name: str, kwargs: Any, options: Mapping[str, Any]) -> Iterator[str
         yield from leaves((kwargs or {}).get("task"))
 
 
-def _told(task: Any) -> dict[str, Any]:
-    """The options of the running task's call, as its next attempt is to be told them."""
+def _told(task: Any, running: TaskContext, *, anew: bool = False) -> dict[str, Any]:
+    """The options of the running task's call, as its next attempt is to be told them.
+
+    ``anew``: as another task is to be told them, which begins with its first attempt.
+    """
     request = task.request
     soft = request.timelimit[1] if request.timelimit else None
-    found = {"headers": request.headers, "soft_time_limit": soft if soft != soft_limit(task) else None}
+    behind = request.retries + 1 - (0 if anew else running.attempt)
+    found = {
+        "headers": request.headers, "soft_time_limit": soft if soft != soft_limit(task) else None, "retries": behind,
+    }  # fmt: skip
     told = {name: value for name, value in found.items() if value}
     return {CALL: told} if told else {}
 

@@ -92,11 +92,12 @@ class Inbox:
         self._accidents: dict[str, list[Accident]] = {}
         self._running = False
         now = timezone.now()
-        self._node = Node.objects.create(
-            name=HOLDER, hostname="localhost", incarnation=uuid.uuid4(), cell=self.conf.cell, capacity=[10**6] * 6,
-            slots={"process": 1}, handlers=list(Handler.objects.values_list("pk", flat=True)), started_at=now,
-            heartbeat_at=now, lease_expires_at=now + timedelta(days=1),
-        )  # fmt: skip
+        # In a TestCase of Django a fixture's rows stay until its last test.
+        self._node, _ = Node.objects.update_or_create(name=HOLDER, cell=self.conf.cell, state=Node.State.ACTIVE, defaults={
+            "hostname": "localhost", "incarnation": uuid.uuid4(), "capacity": [10**6] * 6, "slots": {"process": 1},
+            "handlers": list(Handler.objects.values_list("pk", flat=True)), "started_at": now, "heartbeat_at": now,
+            "lease_expires_at": now + timedelta(days=1),
+        })  # fmt: skip
         leads = {"cell": self.conf.cell, "holder": HOLDER, "lease": 86_400.0, "node_lease": 86_400.0}
         row = self._rows.execute(sql.leadership.LEAD, leads).fetchone()
         assert row is not None, "a dispatcher leads in the database of the tests"

@@ -429,7 +429,8 @@ class Bodies:
         """What ``self.request`` tells a handler, by the names of :class:`celery.app.task.Context`."""
         task_id = started.task_id
         return {
-            "id": task_id, "args": started.args, "kwargs": started.kwargs, "retries": started.attempt - 1,
+            "id": task_id, "args": started.args, "kwargs": started.kwargs,
+            "retries": started.attempt - 1 + (call.get("retries") or 0),
             "called_directly": False, "is_eager": False, "delivery_info": handler.delivery, "hostname": self.hostname,
             "root_id": task_id, "correlation_id": task_id, "headers": call.get("headers", NO_HEADERS),
             "timelimit": [started.cap_ms / 1000, call.get("soft_time_limit") or handler.soft_s],

@@ -73,11 +73,21 @@ def own(mark: str) -> None:
     told.append(("own", mark))
 
 
+@shared_task(name="canvas.each", bind=True, max_retries=2)
+def each(self: Any, items: list[str]) -> int:
+    """Ask to be run again for each that does not go, as a mailer does for its letters."""
+    for item in items:
+        told.append((item, self.request.retries, self.request.headers))
+        if item.startswith("bad") and self.request.retries < 2:
+            self.retry([[item]], exc=OSError(item), throw=False, countdown=1)
+    return len(items)
+
+
 @pytest.fixture
 def inbox(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Inbox:
     """An inbox with these tasks as handlers, for this test alone."""
     monkeypatch.setattr(handlers, "_exports", dict(handlers.exported()))
-    for task in (add, total, fail, becomes, old_errback, new_errback, own):
+    for task in (add, total, fail, becomes, each, old_errback, new_errback, own):
         export(app.tasks[task.name])
     told.clear()
     found: Inbox = request.getfixturevalue("slackwater_inbox")
@@ -130,3 +140,13 @@ def test_errbacks_are_told_as_celery_tells_them(inbox: Inbox) -> None:
     marks = sorted(one[-1] for one in told if one[0] == "new")
     assert marks == ["body", "chain", "m"], "an earlier step and the header of a chord are heard of"
     assert (good.state, steps.state) == ("SUCCESS", "REVOKED")
+
+
+def test_each_retry_of_one_run_with_arguments_of_its_own_is_run(inbox: Inbox) -> None:
+    """Celery sends a message for each; of one attempt's next there is one, so the others are tasks of their own."""
+    each.apply_async((["good", "bad 1", "bad 2", "bad 3"],), headers={"by": "ann"})
+    inbox.run_until_idle()
+    runs = Counter(item for item, _, _ in told)
+    assert runs == {"good": 1, "bad 1": 3, "bad 2": 3, "bad 3": 3}, "as often as Celery would"
+    assert {headers["by"] for _, _, headers in told} == {"ann"}
+    assert [task.state for task in inbox.submitted] == [TaskState.SUCCEEDED] * 3

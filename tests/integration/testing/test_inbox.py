@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 from celery import shared_task
 from django.contrib.auth.models import Group
+from django.test import TestCase
 from django.utils import timezone
 
 from scheduler_ext.core.errors import InvalidInput
@@ -95,6 +96,24 @@ def test_each_submission_runs_at_once(slackwater_eager: Inbox) -> None:
     submit(slackwater_eager.tenant, {"handler": "own.book", "args": ["three"]})
     assert sent == ["one", "two", "three"]
     assert [task.state for task in slackwater_eager.submitted] == [TaskState.SUCCEEDED] * 5
+
+
+class TestInDjangosTestCase(TestCase):
+    """A fixture of such a class comes before the test's transaction, and its rows stay until the last test of the class."""
+
+    inbox: Inbox
+
+    @pytest.fixture(autouse=True)
+    def _inbox(self, slackwater_inbox: Inbox) -> None:
+        self.inbox = slackwater_inbox
+
+    def _each_has_an_inbox_of_its_own(self) -> None:
+        self.inbox.assert_nothing_submitted()
+        submit(self.inbox.tenant, {"handler": "own.book", "args": ["ada"]})
+        assert [run.accepted for run in self.inbox.run_until_idle()] == [True, True]
+        assert Group.objects.count() == 1
+
+    test_one = test_two = _each_has_an_inbox_of_its_own
 
 
 def test_celery_s_own_eager_setting_is_honoured(slackwater_inbox: Inbox) -> None:

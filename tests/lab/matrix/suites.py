@@ -1,0 +1,217 @@
+"""Test suites of others, from the registry: of ``django.tasks``, and of packages whose Celery tasks become durable."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from tests.lab.matrix.sources import NotToBeHad, said, uv
+
+PATIENCE: Final = 1200.0
+TOOLS: Final = ("pytest>=9", "pytest-django")
+SETTINGS: Final = """
+import os
+from psycopg.conninfo import conninfo_to_dict
+import slackwater
+
+SECRET_KEY, USE_TZ, DATABASES, INSTALLED_APPS = "only tests", True, {{}}, []
+{own}
+_database = conninfo_to_dict(os.environ["LEDGER"])
+DATABASES["default"] = {{
+    "ENGINE": "django.db.backends.postgresql", "NAME": _database.pop("dbname"), "OPTIONS": _database,
+}}
+_more = ["django.contrib.auth", "django.contrib.contenttypes", "django_celery_beat", *slackwater.DJANGO_APPS]
+INSTALLED_APPS = list(dict.fromkeys([*INSTALLED_APPS, *_more]))
+SLACKWATER = {{"DURABLE": ["*"], "TENANT": "tests", "REDIS_URL": "redis://127.0.0.1:1/0"}}
+"""
+# Nothing is there that Celery could publish to: what is not run by the ledger fails.
+AT_ONCE: Final = """
+import os
+from contextlib import suppress
+
+import pytest
+from celery import current_app
+from celery.signals import task_postrun
+from django.test import TransactionTestCase
+import slackwater
+
+current_app.conf.broker_url = "memory://"
+
+
+@task_postrun.connect
+def ran(task=None, **_):
+    with suppress(LookupError):
+        slackwater.current()
+        with open(os.environ["DIARY"], "a") as diary:
+            print(task.name, file=diary)
+
+
+@pytest.fixture(autouse=True)
+def at_once(request, settings):
+    if request.cls is None or issubclass(request.cls, TransactionTestCase):
+        request.getfixturevalue("slackwater_eager")
+"""
+INTERFACE: Final = """
+from importlib import import_module
+
+import django
+import pytest
+from django.test import TestCase, override_settings
+from slackwater.django_tasks import SlackwaterBackend
+
+name = "django.tasks" if django.VERSION >= (6, 0) else "django_tasks"
+exceptions = import_module(f"{name}.exceptions")
+for new, old in ("InvalidTask", "InvalidTaskError"), ("InvalidTaskBackend", "InvalidTaskBackendError"):
+    if not hasattr(exceptions, new):  # django-tasks 0.12 has them by their old names
+        setattr(exceptions, new, getattr(exceptions, old))
+theirs = import_module("tests.tasks.test_tasks")
+theirs.DummyBackend = SlackwaterBackend
+
+
+class Asked(SlackwaterBackend):
+    "With what the dummy has for tests: what was enqueued."
+
+    @property
+    def results(self):
+        return self.had
+
+    def enqueue(self, task, args, kwargs):
+        self.had.append(super().enqueue(task, args, kwargs))
+        return self.had[-1]
+
+    def clear(self):
+        self.had = []
+
+
+@override_settings(USE_TZ=True, TASKS={
+    "default": {"BACKEND": "test_interface.Asked", "QUEUES": ["default", "queue_1"]},
+    "immediate": {"BACKEND": f"{name}.backends.immediate.ImmediateBackend", "QUEUES": []},
+    "missing": {"BACKEND": "does.not.exist"},
+})
+class TestOnSlackwater(TestCase):
+    locals().update({n: f for n, f in vars(theirs.TaskTestCase).items() if n.startswith("test_") or n == "setUp"})
+
+    @pytest.fixture(autouse=True)
+    def inbox(self, slackwater_inbox):
+        pass
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suite:
+    """The tests that come with a package's source, and what is changed so that they meet Slackwater."""
+
+    package: str
+    version: str
+    tests: tuple[str, ...]
+    """What pytest is given."""
+    passes: int = 0
+    ran: Mapping[str, int] = field(default_factory=dict)
+    """How often the ledger ran which of its tasks."""
+    settings: str = ""
+    """The package's own, in lines of a settings file."""
+    needs: tuple[str, ...] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+    """What is added."""
+    edits: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    """What is replaced in which file."""
+    installed: bool = True
+    """Whether the package is what is tested; of Django only the tests are wanted."""
+
+    def unpacked(self, folder: Path) -> Path:
+        """Its source, as the registry has it, with what is added and changed."""
+        name = f"{self.package}=={self.version}"
+        said(
+            sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-binary", ":all:", "-d", str(folder), name
+        )
+        (packed,) = folder.glob("*.tar.gz")
+        with tarfile.open(packed) as source:
+            source.extractall(folder, filter="data")
+        root = folder / packed.name.removesuffix(".tar.gz")
+        for place, edits in self.edits.items():
+            text = (root / place).read_text()
+            for old, new in edits:
+                assert old in text, f"{place} of {name} has no {old!r}"
+                text = text.replace(old, new)
+            (root / place).write_text(text)
+        settings = {"moved_settings.py": SETTINGS.format(own=self.settings)}
+        for place, text in {**settings, **self.files}.items():
+            (root / place).parent.mkdir(parents=True, exist_ok=True)
+            (root / place).write_text(text)
+        return root
+
+    def run(self, programs: Path, folder: Path, database_url: str) -> tuple[str, Counter[str]]:
+        """Install and run it with the programs of an environment: pytest's last line, and what the ledger ran."""
+        root, diary = self.unpacked(folder), folder / "ran"
+        wanted = (*TOOLS, *self.needs, *((str(root),) if self.installed else ()))
+        said(uv(), "pip", "install", "-q", *wanted, env={**os.environ, "VIRTUAL_ENV": str(programs.parent)})
+        words = (
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:randomly",
+            "--tb=short",
+            "-c",
+            os.devnull,
+            f"--rootdir={root}",
+        )
+        env = {
+            **os.environ, "LEDGER": database_url, "DIARY": str(diary), "DJANGO_SETTINGS_MODULE": "moved_settings",
+            "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore",
+        }  # fmt: skip
+        done = subprocess.run([str(programs / "python"), "-m", "pytest", *words, *self.tests], env=env, cwd=root,
+                              capture_output=True, text=True, check=False, timeout=PATIENCE)  # fmt: skip
+        told = done.stdout.strip().splitlines() or [done.stderr[-3000:]]
+        if done.returncode:
+            raise AssertionError(f"{self.package}: {told[-1]}\n{done.stdout[-6000:]}{done.stderr[-1000:]}")
+        return told[-1], Counter(diary.read_text().split("\n")[:-1] if diary.exists() else ())
+
+
+def interface(django: str) -> Suite:
+    """What Django tests of ``django.tasks``, on its backport where the Django is older: it has the same tests."""
+    old = () if django.startswith("6.") else (("django.tasks", "django_tasks"),)
+    return Suite(
+        package="Django", version=django if not old else LATEST, tests=("test_interface.py",), passes=34, installed=False,
+        needs=() if not old else ("django-tasks>=0.12,<0.13",),
+        files={"test_interface.py": INTERFACE, "tests/__init__.py": ""},
+        edits={f"tests/tasks/{name}.py": old for name in ("tasks", "test_tasks")},
+    )  # fmt: skip
+
+
+def passed(line: str) -> int:
+    """How many passed, by pytest's last line."""
+    found = re.search(r"(\d+) passed", line)
+    if found is None:
+        raise NotToBeHad(f"pytest says {line!r}")
+    return int(found[1])
+
+
+LATEST: Final = "6.0.10"
+EXPLORER: Final = """
+BASE = {
+}
+"""
+SUITES: Final = (
+    Suite(
+        package="django-celery-email", version="3.0.0", tests=("tests/tests.py",), passes=24,
+        ran={"djcelery_email_send_multiple": 6},
+        settings='from tests.settings import *\nEMAIL_BACKEND = "djcelery_email.backends.CeleryEmailBackend"',
+        # Celery's eager mode would pass the ledger by.
+        edits={"tests/tests.py": (("task_always_eager = True", "task_always_eager = False"),)},
+        files={"conftest.py": AT_ONCE},
+    ),
+    Suite(
+        package="django-post-office", version="3.12.0", tests=("tests",), passes=170,
+        settings='from tests.test_settings import *\nPOST_OFFICE["CELERY_ENABLED"] = True',
+        files={"conftest.py": AT_ONCE},
+    ),
+)  # fmt: skip
