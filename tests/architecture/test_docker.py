@@ -81,7 +81,7 @@ def test_every_part_is_a_command_that_exists() -> None:
 
 
 def test_every_variable_is_documented() -> None:
-    known = set(environment.READ | environment.STANDARD)
+    known = {*environment.READ, *environment.STANDARD, "DJANGO_SETTINGS_MODULE"}
     for name, service in SERVICES.items():
         for variable in service.get("environment", {}):
             foreign = variable in OF_THE_FOREIGN_IMAGES or variable.startswith(("GF_", "FLOWER_"))

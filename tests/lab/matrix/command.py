@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import tempfile
 from argparse import ArgumentParser
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,14 +19,15 @@ from slackwater.local.servers import ServerError
 from slackwater.settings.environment import ROOT
 from tests.lab.benchmarks import machine, pages
 from tests.lab.benchmarks.scenarios import Scenario
-from tests.lab.matrix.moved import EXAMPLES, Moved, built_wheel, environment
+from tests.lab.matrix.moved import EXAMPLES, Example, Moved, built_wheel, environment
 from tests.lab.matrix.servers import broker, postgres
 from tests.lab.matrix.sources import POSTGRES, REDIS, NotToBeHad, fetched, python, said
+from tests.lab.matrix.suites import interface
 
 TABLE: Final = Scenario(
     name="versions", title="What ran with what", parameters={},
     columns={"python": "Python", "django": "Django", "celery": "Celery", "postgres": "PostgreSQL",
-             "redis": "Redis or Valkey", "shop": "shop", "letters": "letters"},
+             "redis": "Redis or Valkey", "shop": "shop", "letters": "letters", "interface": "django.tasks' own tests"},
 )  # fmt: skip
 WITH_VERSION: Final = (
     "from importlib import metadata; import platform, sys; "
@@ -98,7 +102,7 @@ class Command(BaseCommand):
 
     def tried(self, row: Row, folder: Path, wheel: Path, cache: Path) -> dict[str, str]:
         """What became of one combination; what cannot be had is said, never claimed."""
-        line: dict[str, str] = {**asdict(row), "shop": "–", "letters": "–"}
+        line: dict[str, str] = {**asdict(row), **dict.fromkeys(WORKS, "–")}
         try:
             interpreter = python(row.python, cache)
             database = fetched(POSTGRES[row.postgres], f"PostgreSQL {row.postgres}", cache)
@@ -110,21 +114,37 @@ class Command(BaseCommand):
         found = said(str(programs / "python"), "-c", WITH_VERSION, "Django", "celery").split()
         line |= dict(zip(("python", "django", "celery"), found, strict=True))
         line |= {"postgres": _number(database), "redis": f"{row.redis.split()[0]} {_number(redis)}"}
-        for example in EXAMPLES:
-            place = folder / example.name
+        for name, work in WORKS.items():
+            place = folder / name
             place.mkdir()
             try:
-                with postgres(database, place, example.name) as database_url, broker(redis, place) as redis_url:
-                    moved = Moved(example, place, programs, database_url=database_url, redis_url=redis_url)
-                    self.stdout.write(moved.move())
-                    moved.prepare()
-                    moved.run()
-                    moved.check()
-                line[example.name] = f"{moved.runs().total()} runs, exact"
+                with postgres(database, place, name) as database_url, broker(redis, place) as redis_url:
+                    line[name] = work(place, programs, found[1], database_url, redis_url)
             except (AssertionError, NotToBeHad, ServerError, subprocess.TimeoutExpired) as error:
-                self.stderr.write(f"{row}: {example.name}: {error}")
-                line[example.name] = "failed"
+                self.stderr.write(f"{row}: {name}: {error}")
+                line[name] = "failed"
         return line
+
+
+def _moved(example: Example, place: Path, programs: Path, _: str, database_url: str, redis_url: str) -> str:
+    moved = Moved(example, place, programs, database_url=database_url, redis_url=redis_url)
+    sys.stdout.write(moved.move())
+    moved.prepare()
+    moved.run()
+    moved.check()
+    return f"{moved.runs().total()} runs, exact"
+
+
+def _interface(place: Path, programs: Path, django: str, database_url: str, _: str) -> str:
+    suite = interface(django)
+    return f"{suite.run(programs, place, database_url).passed} of {suite.passes} pass"
+
+
+WORKS: Final[Mapping[str, Callable[[Path, Path, str, str, str], str]]] = {
+    **{example.name: partial(_moved, example) for example in EXAMPLES},
+    "interface": _interface,
+}
+"""What is done with a combination, in its folder, with its programs, Django's version and the addresses of its servers."""
 
 
 def _number(program: Path) -> str:

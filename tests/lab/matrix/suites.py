@@ -13,9 +13,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.lab.matrix.sources import NotToBeHad, said, uv
+from tests.lab.matrix.sources import said, uv
 
 PATIENCE: Final = 1200.0
+COUNTS: Final = re.compile(r"(\d+) (passed|skipped)")
 TOOLS: Final = ("pytest>=9", "pytest-django")
 SETTINGS: Final = """
 import os
@@ -105,6 +106,16 @@ class TestOnSlackwater(TestCase):
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What became of a suite that passed."""
+
+    passed: int
+    skipped: int
+    ran: Counter[str]
+    """Its tasks, as the ledger ran them."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
     """The tests that come with a package's source, and what is changed so that they meet Slackwater."""
@@ -123,8 +134,8 @@ class Suite:
     """What is added."""
     edits: Mapping[str, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     """What is replaced in which file."""
-    installed: bool = True
-    """Whether the package is what is tested; of Django only the tests are wanted."""
+    only: str = ""
+    """What alone is unpacked of it; the package itself is then not what is tested."""
 
     def unpacked(self, folder: Path) -> Path:
         """Its source, as the registry has it, with what is added and changed."""
@@ -134,7 +145,8 @@ class Suite:
         )
         (packed,) = folder.glob("*.tar.gz")
         with tarfile.open(packed) as source:
-            source.extractall(folder, filter="data")
+            members = [member for member in source.getmembers() if self.only in member.name]
+            source.extractall(folder, members, filter="data")
         root = folder / packed.name.removesuffix(".tar.gz")
         for place, edits in self.edits.items():
             text = (root / place).read_text()
@@ -148,57 +160,69 @@ class Suite:
             (root / place).write_text(text)
         return root
 
-    def run(self, programs: Path, folder: Path, database_url: str) -> tuple[str, Counter[str]]:
-        """Install and run it with the programs of an environment: pytest's last line, and what the ledger ran."""
+    def run(self, programs: Path, folder: Path, database_url: str) -> Found:
+        """Install and run it with the programs of an environment; ``AssertionError`` where a test fails."""
         root, diary = self.unpacked(folder), folder / "ran"
-        wanted = (*TOOLS, *self.needs, *((str(root),) if self.installed else ()))
+        wanted = (*TOOLS, *self.needs, *(() if self.only else (str(root),)))
         said(uv(), "pip", "install", "-q", *wanted, env={**os.environ, "VIRTUAL_ENV": str(programs.parent)})
-        words = (
-            "-q",
-            "-p",
-            "no:cacheprovider",
-            "-p",
-            "no:randomly",
-            "--tb=short",
-            "-c",
-            os.devnull,
-            f"--rootdir={root}",
-        )
+        words = ("-q", "-p", "no:cacheprovider", "--tb=short", "-c", os.devnull, f"--rootdir={root}")
         env = {
             **os.environ, "LEDGER": database_url, "DIARY": str(diary), "DJANGO_SETTINGS_MODULE": "moved_settings",
-            "PYTHONPATH": str(root), "PYTHONWARNINGS": "ignore",
+            "PYTHONPATH": str(root),
         }  # fmt: skip
         done = subprocess.run([str(programs / "python"), "-m", "pytest", *words, *self.tests], env=env, cwd=root,
                               capture_output=True, text=True, check=False, timeout=PATIENCE)  # fmt: skip
-        told = done.stdout.strip().splitlines() or [done.stderr[-3000:]]
-        if done.returncode:
-            raise AssertionError(f"{self.package}: {told[-1]}\n{done.stdout[-6000:]}{done.stderr[-1000:]}")
-        return told[-1], Counter(diary.read_text().split("\n")[:-1] if diary.exists() else ())
+        assert done.returncode == 0, f"{self.package} {self.version}\n{done.stdout[-9000:]}{done.stderr[-3000:]}"
+        counts = Counter({word: int(number) for number, word in COUNTS.findall(done.stdout.splitlines()[-1])})
+        ran = Counter(diary.read_text().splitlines() if diary.exists() else ())
+        return Found(counts["passed"], counts["skipped"], ran)
 
 
 def interface(django: str) -> Suite:
     """What Django tests of ``django.tasks``, on its backport where the Django is older: it has the same tests."""
     old = () if django.startswith("6.") else (("django.tasks", "django_tasks"),)
     return Suite(
-        package="Django", version=django if not old else LATEST, tests=("test_interface.py",), passes=34, installed=False,
+        package="Django", version=django if not old else LATEST, tests=("test_interface.py",), passes=34, only="/tests/tasks/",
         needs=() if not old else ("django-tasks>=0.12,<0.13",),
         files={"test_interface.py": INTERFACE, "tests/__init__.py": ""},
         edits={f"tests/tasks/{name}.py": old for name in ("tasks", "test_tasks")},
     )  # fmt: skip
 
 
-def passed(line: str) -> int:
-    """How many passed, by pytest's last line."""
-    found = re.search(r"(\d+) passed", line)
-    if found is None:
-        raise NotToBeHad(f"pytest says {line!r}")
-    return int(found[1])
-
-
 LATEST: Final = "6.0.10"
 EXPLORER: Final = """
-BASE = {
-}
+STATIC_URL, ROOT_URLCONF = "/static/", "moved_urls"
+TEMPLATES = [{
+    "BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True,
+    "OPTIONS": {"context_processors": [f"django.{name}" for name in (
+        "template.context_processors.request", "contrib.auth.context_processors.auth",
+        "contrib.messages.context_processors.messages", "template.context_processors.static",
+    )]},
+}]
+INSTALLED_APPS = [f"django.contrib.{name}" for name in (
+    "auth", "contenttypes", "sessions", "messages", "staticfiles", "admin",
+)] + ["explorer"]
+MIDDLEWARE = [f"django.{name}Middleware" for name in (
+    "contrib.sessions.middleware.Session", "middleware.common.Common", "middleware.csrf.CsrfView",
+    "contrib.auth.middleware.Authentication", "contrib.messages.middleware.Message",
+)]
+DATABASES = {name: {"ENGINE": "django.db.backends.sqlite3", "NAME": name} for name in ("alt", "not_registered")}
+EXPLORER_CONNECTIONS = {"SQLite": "default", "Another": "alt"}
+EXPLORER_DEFAULT_CONNECTION = "default"
+EXPLORER_ENABLE_ANONYMOUS_STATS, EXPLORER_TASKS_ENABLED, TEST_MODE = False, True, True
+EXPLORER_AI_API_KEY = "foo"
+DATABASE_ROUTERS = ["moved_urls.Router"]
+"""
+EXPLORER_URLS: Final = """
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [path("explorer/", include("explorer.urls")), path("admin/", admin.site.urls)]
+
+
+class Router:
+    def allow_migrate(self, db, app_label, **hints):
+        return None if db == "default" else False
 """
 SUITES: Final = (
     Suite(
@@ -213,5 +237,11 @@ SUITES: Final = (
         package="django-post-office", version="3.12.0", tests=("tests",), passes=170,
         settings='from tests.test_settings import *\nPOST_OFFICE["CELERY_ENABLED"] = True',
         files={"conftest.py": AT_ONCE},
+    ),
+    Suite(
+        package="django-sql-explorer", version="5.3.1", tests=("explorer/tests",), passes=200,
+        ran={"explorer.tasks.snapshot_query": 3},
+        settings=EXPLORER, needs=("factory-boy",),
+        files={"conftest.py": AT_ONCE, "moved_urls.py": EXPLORER_URLS},
     ),
 )  # fmt: skip

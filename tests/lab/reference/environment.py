@@ -32,6 +32,8 @@ SERVICE = {
     "SLACKWATER_LOG_FORMAT": "`console` for people, `json` for machines (the default in production).",
     "SLACKWATER_SSL_REDIRECT": "Production: send plain HTTP to HTTPS.",
     "SLACKWATER_HSTS_SECONDS": "Production: how long browsers must insist on HTTPS.",
+    "SLACKWATER_CELERY_APP": "In the image: the Celery application whose worker its part `worker` starts, as `celery -A` "
+    "takes it: `shop`. Not set: the platform's own.",
     "SLACKWATER_STATIC_ROOT": "Production: where the admin's static files were collected. Default: `staticfiles/`.",
 }
 """What fills Django's own settings, and those of the databases."""
