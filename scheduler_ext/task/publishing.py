@@ -165,8 +165,9 @@ class Publishing:
         """A second ``retry(throw=False)`` of one run, with other arguments: a task of its own with the attempts left."""
         override = getattr(task, "override_max_retries", None)
         most = task.max_retries if override is None else override
-        left = {} if most is None else {"slackwater": {"total_attempts": max(1, most - task.request.retries)}}
-        return self.send_task(name, given[0], {**given[1], **_told(task, running, anew=True)}, **timing, **left)
+        if most is not None:
+            timing["slackwater"] = {"total_attempts": max(1, most - task.request.retries)}
+        return self.send_task(name, given[0], {**given[1], **_told(task, running, anew=True)}, **timing)
 
     def _check_plain(self, name: str, kwargs: Any, options: Mapping[str, Any]) -> None:
         """Refuse an ordinary message that names handlers in its links: they would run beside the ledger."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -52,6 +53,14 @@ def test_what_does_not_get_its_lock_is_tried_again(monkeypatch: pytest.MonkeyPat
         call_command("migrate", stderr=said)
     assert tried == ["2s", "2s"]
     assert "trying again" in said.getvalue()
+
+
+def test_a_database_of_another_kind_is_left_to_django(monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(migrate.Command, "handle", lambda self, **options: called.append(options["database"]))
+    monkeypatch.setattr(ours, "connections", {"other": SimpleNamespace(vendor="sqlite")})
+    ours.Command().handle(database="other")
+    assert called == ["other"]
 
 
 def test_another_fault_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,6 +24,10 @@ MOST_LINES: Final = 5
 STARTS: Final = """
 SELECT t.handler, count(*) FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id GROUP BY 1
 """
+ERRORS: Final = """
+SELECT t.handler, a.error FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
+WHERE a.error <> '' ORDER BY a.started_at LIMIT 20
+"""
 LEFT: Final = "SELECT count(*) FROM slackwater_tasks_livetask"
 SHOP_STORY: Final = """
 from django.db import transaction
@@ -220,9 +224,10 @@ class Moved:
         return Counter(self.diary.read_text().splitlines() if self.diary.exists() else ())
 
     def said(self) -> str:
-        """The ends of what its processes said."""
+        """The ends of what its processes said, and the errors of its attempts."""
         logs = sorted(self.logs.glob(f"{self.example.name}-*.log"))
-        return "\n".join(f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs)
+        said = [f"--- {log.name}\n{log.read_text(errors='replace')[-1500:]}" for log in logs]
+        return "\n".join(said + [f"--- {handler}\n{error[-800:]}" for handler, error in self._asked(ERRORS)])
 
     def _asked(self, query: LiteralString) -> list[tuple[Any, ...]]:
         with psycopg.connect(self.database_url) as conn:

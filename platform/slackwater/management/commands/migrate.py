@@ -28,6 +28,9 @@ class Command(migrate.Command):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Migrate; what was done already is not done again."""
+        if connections[options["database"]].vendor != "postgresql":  # another database of a project has nothing of ours
+            super().handle(*args, **options)
+            return
         for left in reversed(range(TRIES)):
             with connections[options["database"]].cursor() as cur:
                 cur.execute(f"SET lock_timeout = '{WAIT_S}s'")
