@@ -208,8 +208,9 @@ class RunningTree(TreeChooser):
         self._shut, self._open = set(), self._all
         return kept
 
-    def lower(self, kept: Ceilings) -> None:
-        """Shut them again."""
+    def lower(self, kept: Ceilings, *, full: bool) -> None:
+        """Shut them again; ``full``: no room is left."""
+        del full
         self._shut, self._open = kept
 
     @property
@@ -425,6 +426,12 @@ class RememberingTree(RunningTree):
             each = each.parent
         if each.counts:
             each.hold(kind, milli, vector)
+
+    def lower(self, kept: Ceilings, *, full: bool) -> None:
+        """One by one, as each look brings what is in front up to date."""
+        del kept
+        while not full and (picked := self.pick()) is not None:
+            self.reject(*picked, Reason.PEAK)
 
     def _place_anew(self, account: Account, left: float, unit: float) -> None:
         del left

@@ -424,11 +424,11 @@ class Engine:
         line, task = picked
         if chooser.refusal(line, task, MILLI) or not self._gate.would_open(line, 1):
             return False
-        if self._waiting > 1:
-            chooser.lower(kept)
         self._decisions += 1
         node = over.pop()[0]
         chooser.accept(line, task)
+        if self._waiting > 1:
+            chooser.lower(kept, full=not self._gate.ledger.has_room(self._kinds))
         self._start(task, node, line)
         return True
 
