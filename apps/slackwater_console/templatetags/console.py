@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
@@ -38,20 +39,31 @@ def clock(text: str | None) -> str:
 def fact(name: str, value: Any) -> tuple[str, Any]:
     """A field of an answer as a person reads it: its unit, which stands in its name, goes to the value."""
     if isinstance(value, dict):
-        return name.removesuffix("_s").replace("_", " "), {
-            key: fact(f"{key}_s" if name.endswith("_s") else key, each)[1] for key, each in value.items()
-        }
-    if isinstance(value, bool) or value is None:
-        return name.replace("_", " "), value
-    if name.endswith("_s"):
-        return name.removesuffix("_s").replace("_", " "), display.seconds(value)
-    if name.endswith("_at") or name == "latest_start":
-        return name.replace("_", " "), clock(value)
-    if name.endswith("_bytes"):
-        return name.removesuffix("_bytes").replace("_", " "), filesizeformat(value)
-    if name.endswith("_permille"):
-        return name.removesuffix("_permille").replace("_", " "), f"{value / 10:g} %"
-    return name.replace("_", " "), value.replace("_", " ") if name in PHRASES else value
+        ends = "_s" if name.endswith("_s") else ""
+        return _plain(name.removesuffix("_s")), dict(fact(key + ends, each) for key, each in value.items())
+    for ending, shown in UNITS.items():
+        if name.endswith(ending) and isinstance(value, int | float) and not isinstance(value, bool):
+            return _plain(name.removesuffix(ending)), shown(value)
+    if value and (name.endswith("_at") or name == "latest_start"):
+        return _plain(name), clock(value)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return _plain(name), f"{value:,}"
+    return _plain(name), _plain(value) if name in PHRASES else value
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ")
+
+
+UNITS: Final[dict[str, Callable[[Any], Any]]] = {
+    "_s": display.seconds,
+    "_bytes": filesizeformat,
+    "_permille": lambda value: f"{value / 10:g} %",
+    "_milli": lambda value: f"{value / 1000:g} cores",
+    "_mb": lambda value: f"{value:,} MiB",
+    "_kbps": lambda value: f"{value:,} kbit/s",
+}
+"""By the end of a name what its value is shown as."""
 
 
 register.filter("seconds", display.seconds)
@@ -67,15 +79,13 @@ def badge(word: str) -> SafeString:
 @register.filter
 def words(value: Any) -> Any:
     """A value as a person reads it: lists and objects in words, nothing as a dash."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if value in (None, "", [], {}):
         return "–"
-    return (
-        display.facts(value)
-        if isinstance(value, dict)
-        else ", ".join(map(str, value))
-        if isinstance(value, list)
-        else value
-    )
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    return display.facts(value) if isinstance(value, dict) else value
 
 
 @register.filter

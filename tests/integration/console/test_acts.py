@@ -116,7 +116,11 @@ def test_members_usage_and_limits(tenant: Tenant) -> None:
     HandWorker().run(submit(tenant))
     assert "to pay" in told(page.get(f"{HERE}/usage/"))
     assert "since: " in told(page.get(f"{HERE}/usage/?since=2030-13-01"))
-    assert "Submissions an hour" in told(page.get(f"{HERE}/limits/"))
+    limits = told(page.get(f"{HERE}/limits/"))
+    assert "Submissions an hour" in limits
+    assert "permille" not in limits
+    assert "256.0\xa0KB" in limits
+    assert "<dd>4 cores</dd>" in limits
     page.post(f"{HERE}/organization/pause/")
     assert "paused by the organization" in told(page.get(f"{HERE}/limits/"))
     page.post(f"{HERE}/organization/resume/")
