@@ -10,9 +10,11 @@ has a fork server of its own.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import json
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -24,6 +26,9 @@ from pathlib import Path
 from typing import IO, Any
 
 from scheduler_ext import forking
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.sandbox import detect
+from scheduler_ext.sandbox.base import Found
 from slackwater.local import fork_server
 from slackwater.local.fork_server import LONGEST_COMMAND, SYS_CLONE
 from slackwater.local.shim import PR_SET_PDEATHSIG
@@ -34,7 +39,8 @@ OF_SERVERS = "slackwater.settings.embedded"
 POSSIBLE = SYS_CLONE is not None and sys.platform == "linux"
 COMMANDS = ("run_dispatcher", "run_upkeep")
 MODULES = ("celery", "granian")
-OF_TESTS = ("pytest", "execnet.gateway_base", "django.test")
+# Nothing that starts threads of its own, as numpy does: a fork of those would have none.
+OF_TESTS = ("pytest", "execnet.gateway_base", "django.test", "httpx", "jsonschema", "PIL.Image", "slackwater.client")
 
 
 def can_fork(command: Sequence[str], env: Mapping[str, str]) -> bool:
@@ -131,6 +137,9 @@ def end() -> None:
         _started.pop().end()
 
 
+_sandboxes: list[Found] = []
+
+
 # -- the side that answers ----------------------------------------------------------------------------------------
 def main() -> None:
     """Load, answer, and in a process that was made become what was asked for."""
@@ -139,8 +148,38 @@ def main() -> None:
     fork_server.load()
     for name in OF_TESTS:
         importlib.import_module(name)
+    importlib.import_module("slackwater_api.http.reference").document()  # it is asked for by most of the workers
+    _sandboxes.extend(try_sandboxes())
     forking.share()
     answer(asked)
+
+
+def try_sandboxes() -> tuple[Found, ...]:
+    """What this machine contains scripts with, by a process of its own: each worker of the platform would try it anew."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.write(writing, pickle.dumps(asyncio.run(detect.try_all(SchedulerConf(), wanted="auto"))))
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as answered:
+        said = answered.read()
+    os.waitpid(pid, 0)
+    return pickle.loads(said) if said else ()
+
+
+def remember_sandboxes(found: tuple[Found, ...]) -> None:
+    """Let this process be told what was found, where it asks with the usual settings."""
+    really, usual = detect.try_all, SchedulerConf()
+
+    async def try_all(conf: SchedulerConf, *, groups: bool = True, wanted: str = "") -> tuple[Found, ...]:
+        as_usual = all(getattr(conf, name) == getattr(usual, name) for name in ("runner", "sandbox_uid_base"))
+        known = as_usual and groups and wanted == "auto"
+        return found if known else await really(conf, groups=groups, wanted=wanted)
+
+    vars(detect)["try_all"] = try_all
 
 
 def answer(asked: socket.socket) -> None:
@@ -156,6 +195,8 @@ def answer(asked: socket.socket) -> None:
     fork_server.tie(request["parent"], signal.SIGKILL)
     os.environ["CELERY_SKIP_CHECKS"] = "1"  # the zygote has made them
     fork_server.forget_settings()
+    if _sandboxes:
+        remember_sandboxes(tuple(_sandboxes))
     fork_server.run(request["command"])
 
 
