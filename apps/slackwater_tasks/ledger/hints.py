@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -25,9 +27,56 @@ def client() -> redis_client.Redis:
     return _client(conf().redis_url)
 
 
+class _Sender:
+    """Sends hints over a connection of its own, and waits for no answer: the next hint reads what came meanwhile.
+
+    To wait for Redis after each commit took a fifth of what submitting a lone task takes.
+    """
+
+    def __init__(self, client: redis_client.Redis) -> None:
+        self._pool = client.connection_pool
+        self._lock = threading.Lock()
+        self._connection: Any = None
+
+    def publish(self, channel: str, message: str) -> None:
+        """Send a hint; ``RedisError`` when Redis is away. A connection lost since the last hint is opened anew."""
+        with self._lock:
+            if self._connection is None or not self._answered():
+                self._connection = self._pool.get_connection()
+            try:
+                self._connection.send_command("PUBLISH", channel, message)
+            except redis_client.RedisError:
+                self._give_up()
+                raise
+
+    def _answered(self) -> bool:
+        """Read the answers that are there; False if the connection is lost."""
+        try:
+            while self._connection.can_read(timeout=0):
+                try:
+                    self._connection.read_response()
+                except redis_client.ResponseError as error:
+                    log.debug("hint refused: %s", error)
+        except redis_client.RedisError:
+            self._give_up()
+            return False
+        return True
+
+    def _give_up(self) -> None:
+        connection, self._connection = self._connection, None
+        connection.disconnect()
+        self._pool.release(connection)
+
+
+@cache
+def _sender(url: str, _pid: int) -> _Sender:
+    """The sender of this process: one that was forked shares neither its parent's lock nor its connection."""
+    return _Sender(_client(url))
+
+
 def _publish(channel: str, message: str) -> None:
     try:
-        _client(conf().redis_url).publish(channel, message)
+        _sender(conf().redis_url, os.getpid()).publish(channel, message)
     except redis_client.RedisError as error:
         log.debug("hint not sent: %s", error)
 
