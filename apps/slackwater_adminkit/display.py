@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from typing import Any
 
 from django import forms
@@ -23,6 +24,19 @@ def column(description: str, show: Callable[[Any], Any], *, ordering: str | None
     @admin.display(description=description, ordering=ordering)
     def shown(_admin: Any, obj: Any) -> Any:
         return show(obj)
+
+    return shown
+
+
+def once(show: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A field of a page that is worked out once: the theme asks for each five times."""
+
+    @wraps(show)
+    def shown(self: Any, obj: Any) -> Any:
+        kept = vars(obj).setdefault("_sw_shown", {})
+        if show.__name__ not in kept:
+            kept[show.__name__] = show(self, obj)
+        return kept[show.__name__]
 
     return shown
 

@@ -28,7 +28,7 @@ START: Final = "start"
 """``newer=start`` is the page of the oldest rows."""
 CHEAP: Final = 10_000
 """Up to this cost, in the planner's units, all that matches is found at once: some tens of milliseconds."""
-WINDOW: Final = 20_000
+WINDOW: Final = 10_000
 """Rows that the first window has."""
 BUDGET_S: Final = 0.1
 """No window is begun that would probably end later."""

@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
 from slackwater_adminkit.buttons import Button, ButtonsMixin
-from slackwater_adminkit.display import ago, badge, column, facts
+from slackwater_adminkit.display import ago, badge, column, facts, once
 from slackwater_adminkit.pausing import PausableMixin
 from slackwater_adminkit.services import ReadOnlyMixin, ServiceAdmin, UndeletedMixin
 from slackwater_adminkit.units import column_of
@@ -144,6 +144,7 @@ class NodeAdmin(ButtonsMixin, ReadOnlyMixin, ServiceAdmin):
         return format_html('<a href="{0}&amp;state=in_flight">running</a> · <a href="{0}">all</a>', tasks)
 
     @admin.display(description="handlers")
+    @once
     def handler_names(self, obj: Node) -> str:
         return ", ".join(Handler.objects.filter(pk__in=obj.handlers).values_list("name", flat=True)) or "–"
 

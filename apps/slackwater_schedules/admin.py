@@ -20,7 +20,7 @@ from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.states import TaskState
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import ButtonsMixin
-from slackwater_adminkit.display import ago, badge, clock, column, seconds
+from slackwater_adminkit.display import ago, badge, clock, column, once, seconds
 from slackwater_adminkit.pausing import pause_buttons
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, ServiceAdmin, actor, become
 from slackwater_schedules import services
@@ -136,6 +136,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         return format_html("{} {}", badge(found, state or "running"), made)
 
     @admin.display(description="next firings")
+    @once
     def upcoming(self, obj: Schedule) -> SafeString | str:
         try:
             times = services.next_firings(obj, UPCOMING)
@@ -144,6 +145,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         return format_html_join("", "<div>{}</div>", ((clock(moment, day=True),) for moment in times)) or "none"
 
     @admin.display(description="last firings")
+    @once
     def recent(self, obj: Schedule) -> SafeString | str:
         # Unscoped: the schedule says whose they are.
         fires = ScheduleFire.objects.unscoped().filter(schedule=obj).order_by("-fire_at")[:RECENT]

@@ -151,3 +151,28 @@ def test_the_reference_page_and_every_kind_of_page_live_with_their_policies(brow
     }""")
     assert browser.page.evaluate("window.broken === undefined")
     assert len(browser.troubles) == 1
+
+
+def test_a_schedule_is_filled_in_by_kind_and_a_search_is_kept(browser: Watched, tenant: Tenant) -> None:
+    page = browser.page
+    browser.go("slackwater_schedules_schedule_add")
+    page.check("input[name=kind][value=weekly]", force=True)
+    page.wait_for_selector(".field-weekdays >> visible=true")
+    shown = {
+        name for name in ("every_s", "times", "weekdays", "cron", "at", "template") if page.is_visible(f".field-{name}")
+    }
+    assert shown == {"times", "weekdays"}
+    page.check("input[name=weekdays][value=mon]", force=True)
+    page.fill("#id_times", "07:30")
+    page.click("#sw-firings button")
+    page.wait_for_selector("text=Each Monday at 07:30, UTC. Next:")
+    assert page.locator("#sw-firings li").count() == 5
+    submit(tenant, name="cafe")
+    browser.go("slackwater_tasks_task_changelist")
+    page.goto(f"{page.url}?q=name:cafe")
+    page.fill(".sw-keep input[name=name]", "the cafe")
+    page.click("text=Save view")
+    page.click(".sw-view >> text=the cafe")
+    page.wait_for_selector(".sw-view.sw-chosen")
+    assert page.locator("#result_list tbody").count() == 1
+    assert browser.troubles == []

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString
 from scheduler_ext.core.errors import Conflict
 from scheduler_ext.core.states import Outcome
 from slackwater_adminkit.buttons import Button
-from slackwater_adminkit.display import ago, column, seconds, table
+from slackwater_adminkit.display import ago, once, seconds, table
 from slackwater_adminkit.keyset import look
 from slackwater_adminkit.services import actor, why
 from slackwater_resources.admin import NodeAdmin
@@ -99,6 +99,7 @@ class NodeWorkAdmin(NodeAdmin):
     """Nodes, with the tasks they run and ran."""
 
     @admin.display(description="runs")
+    @once
     def work(self, obj: Node) -> SafeString:
         """Its running tasks; all it ever had are a search in the list of tasks."""
         tasks = f"{reverse('admin:slackwater_tasks_task_changelist')}?{urlencode({'q': f'node:{obj.name}'})}"
@@ -106,6 +107,7 @@ class NodeWorkAdmin(NodeAdmin):
         return format_html('{} <a href="{}">all tasks of the node</a>', rows, tasks)
 
     @admin.display(description="ended lately")
+    @once
     def history(self, obj: Node) -> SafeString:
         """Its latest attempts; of a node that is gone they are looked for where it ended."""
         every = Attempt.objects.unscoped()  # the operators' view: the node says which
@@ -178,6 +180,7 @@ class TenantWorkAdmin(PreviewMixin, TerminateMixin, TenantAdmin):
         return [*fields[:2], "usage", "work", "links", *fields[2:]] if obj else fields
 
     @admin.display(description="used of its plan")
+    @once
     def usage(self, obj: Tenant) -> SafeString:
         with tenant_scope(obj.pk):
             found = overview.limits(obj)
@@ -195,7 +198,10 @@ class TenantWorkAdmin(PreviewMixin, TerminateMixin, TenantAdmin):
         )
         return format_html("{} {}", table(("", "Now", "At most"), shown, ""), plan)
 
-    work = column("runs", lambda tenant: running_table(platform.running(tenant.pk, limit=SHOWN)))
+    @admin.display(description="runs")
+    @once
+    def work(self, obj: Tenant) -> SafeString:
+        return running_table(platform.running(obj.pk, limit=SHOWN))
 
     @admin.display(description="its")
     def links(self, obj: Tenant) -> SafeString:

@@ -12,6 +12,7 @@ from django.test import Client
 from django.urls import reverse
 
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_adminkit.buttons import ButtonsMixin
 from slackwater_tasks.control import bulk_operations as bulk
 from slackwater_tasks.models import BulkOperation, DeadLetter, LiveTask, Task, TaskEvent
 from slackwater_tenants.models import Plan, Tenant
@@ -190,3 +191,14 @@ def test_dead_letters_are_grouped_requeued_a_few_first_and_edited(page: Client, 
     new = Task.objects.unscoped().get(copied_from=made[7])
     assert (new.args, state(new.pk), state(made[7])) == ([77], TaskState.READY, TaskState.FAILED)
     assert not DeadLetter.objects.unscoped().filter(pk=made[7]).exists()
+
+
+def test_many_chosen_boxes_are_taken_in_the_background(
+    page: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ButtonsMixin, "at_once", 1)
+    chosen, left = [submit(tenant), submit(tenant)], submit(tenant)
+    act(page, TASKS, "cancel", *chosen)
+    assert BulkOperation.objects.get().what == "2 chosen tasks"
+    finish()
+    assert [state(each) for each in (*chosen, left)] == [TaskState.CANCELLED, TaskState.CANCELLED, TaskState.READY]

@@ -11,7 +11,6 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
-from pytest_django import DjangoDbBlocker
 
 from scheduler_ext.core.sql import named
 from slackwater_adminkit import keyset
@@ -52,23 +51,11 @@ def copied(model: Any, source: str, to: range, **given: str) -> None:
 
 
 @pytest.fixture
-def vacuumed(django_db_setup: None, django_db_blocker: DjangoDbBlocker) -> Iterator[None]:
-    """What was rolled back is cleared away, with what the planner learnt of it: later tests are as they were."""
-    yield
-    with django_db_blocker.unblock(), connection.cursor() as cursor:
-        for table in sorted(BIG):
-            cursor.execute(f"VACUUM (ANALYZE) {table}")
-    connection.close()
-
-
-@pytest.fixture
-def million(vacuumed: None, furnished: None, tenant: Tenant) -> None:
+def million(furnished: None, tenant: Tenant) -> None:
     """A million tasks, nine tenths of them ended, with their attempts, events, workflows and dead letters."""
     worker = HandWorker("node-1")
     done, waits = submit(tenant, name="done"), submit(tenant, name="waits")
     worker.run(done, result="1")
-    with connection.cursor() as cursor:  # the fewest statements: what the platform checks was checked with the first
-        cursor.execute("SET LOCAL session_replication_role = replica")
     names = {
         "id": ID, "name": f"CASE n WHEN {ONE_IN_A_MILLION} THEN 'needle' ELSE 'task ' || n END",
         "handler": f"CASE n WHEN {ONE_IN_A_MILLION} THEN 'rare.one' ELSE 'mail.send' || n %% 20 END",
@@ -122,7 +109,7 @@ def look(page: Client, url: str, **query: str) -> Any:
     return shown
 
 
-@pytest.mark.django_db
+@pytest.mark.django_db(transaction=True)
 def test_no_page_and_no_search_reads_a_table_through(million: None, page: Client, tenant: Tenant) -> None:
     tasks = "admin:slackwater_tasks_task_changelist"
     first = look(page, tasks)
