@@ -166,6 +166,7 @@ class TestPages:
         assert ("at work" in node, "done before" in node, "CPU: 4 cores" in node) == (True, True, True)
         type(worker.node).objects.filter(pk=worker.node.pk).update(state="lost")
         assert "done before" in text("slackwater_resources_node_change", worker.node.pk)  # found from its end on
+        type(worker.node).objects.filter(pk=worker.node.pk).update(state="active")
         client = text("slackwater_tenants_tenant_change", tenant.pk)
         assert "at work" in client
         assert re.search(r"Tasks not finished +3 ", client), client
