@@ -74,7 +74,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config, args: list[str]) 
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
     if not set(WITHOUT_SERVERS) & set(args):
-        _start_servers(distributed=bool(early_config.known_args_namespace.numprocesses))
+        _start_servers(distributed=bool(getattr(early_config.known_args_namespace, "numprocesses", 0)))
     with _nothing_thrown_away():
         return (yield)
 
