@@ -241,8 +241,10 @@ class Agent:
             if self._is_orphan():
                 log.warning("the worker is gone")
                 return
-            await self._ledger(self.watch.look)
-            await asyncio.sleep(POLL_S if self.watch.busy() else IDLE_POLL_S)
+            rests = self.watch.rests()
+            if not rests:  # else there is nothing to settle, and no thread need be asked
+                await self._ledger(self.watch.look)
+            await asyncio.sleep(IDLE_POLL_S if rests or not self.watch.busy() else POLL_S)
 
     def _is_orphan(self) -> bool:
         """Whether the worker is gone: another process is this one's parent then."""

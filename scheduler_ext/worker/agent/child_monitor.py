@@ -279,6 +279,13 @@ class Watch:
             other.running() is not None or other.index in self._verdicts for other in self.journal.siblings(slot)
         )
 
+    def rests(self) -> bool:
+        """Whether every child lives and none holds anything, so that a look would change nothing."""
+        if self.busy():
+            return False
+        pids = {self.journal.slot(index).pid for index in range(self.journal.slots)} - {0}
+        return all(_alive(pid) and not (self._memory and self._memory.is_due(pid)) for pid in pids)
+
     def busy(self) -> int:
         slots = range(self.journal.slots)
         held = {index // BATCHES for index in slots if self.journal.slot(index).is_open}

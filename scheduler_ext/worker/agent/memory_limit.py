@@ -43,9 +43,12 @@ class HeldMemory:
 
     def rests(self, pid: int) -> None:
         """Note that the child runs nothing: what it holds now is its own."""
-        now = time.monotonic()
-        if pid not in self._rest or now - self._rest[pid][0] > IDLE_POLL_S:
-            self._rest[pid] = now, process_tree.memory_mb([pid], ALL)
+        if self.is_due(pid):
+            self._rest[pid] = time.monotonic(), process_tree.memory_mb([pid], ALL)
+
+    def is_due(self, pid: int) -> bool:
+        """Whether it is time to see again what a child that runs nothing holds."""
+        return pid not in self._rest or time.monotonic() - self._rest[pid][0] > IDLE_POLL_S
 
     def is_over(self, pid: int, task_id: str, fence: int, began: float) -> bool:
         """Whether the running task has come to hold more memory than its tier has."""

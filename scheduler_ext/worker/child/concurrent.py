@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 WATCH_S = 0.05
 GATHER_S = 0.002
 """Tasks that end within this many seconds of one another are recorded together."""
-IDLE_S = 0.5
+IDLE_S = 1.0
 
 
 @dataclass(slots=True)
@@ -97,7 +97,7 @@ class Beside:
                 time.sleep(1.0)
 
     async def _run(self) -> None:
-        self._some_ended = asyncio.Event()
+        self._some_ended, self._some_run = asyncio.Event(), asyncio.Event()
         self._room = {kind: asyncio.Event() for kind in self.kinds}
         async with asyncio.TaskGroup() as group:
             group.create_task(self._record_loop())
@@ -125,6 +125,7 @@ class Beside:
         client = redis_client.connect_async(self.redis_url, socket_connect_timeout=2.0)
         names: list[Any] = []
         node_id = -1
+        empty = False
         while True:
             if self.journal.draining or (free := self._free(kind)) <= 0:
                 self._room[kind].clear()
@@ -136,10 +137,13 @@ class Beside:
                 node_id = self.journal.node_id
                 names = list(self.queues.keys.node_claims(node_id, kind))
             try:
-                claims, _ = await asyncio.to_thread(self.queues.take, node_id, kind, most=free)
+                claims: Sequence[tuple[str, int]] = []
+                if not empty:
+                    claims, _ = await asyncio.to_thread(self.queues.take, node_id, kind, most=free)
                 if not claims:
                     found: Any = await client.blpop(names, timeout=IDLE_S)
                     claims = decode([found[1]]) if found else []
+                empty = not claims  # all that comes from here on, the next wait takes
             except (redis.RedisError, OSError) as error:
                 log.warning("Redis is away: %s", error)
                 await asyncio.sleep(1.0)
@@ -155,6 +159,7 @@ class Beside:
             place = places.pop((task.task_id, task.fence))
             entry = _Running(task, kind, place, time.monotonic() + task.cap_ms / 1000)
             self.running[place] = entry
+            self._some_run.set()
             self.table.begin(place, task.cap_ms, time.monotonic())
             if kind is WorkKind.COROUTINE:
                 entry.job = asyncio.create_task(self._coroutine(entry))
@@ -224,6 +229,9 @@ class Beside:
     async def _watch(self) -> None:
         """Enforce each task's cap and cancellation; the agent kills the child if one does not end then."""
         while True:
+            if not self.running:
+                self._some_run.clear()
+                await self._some_run.wait()
             await asyncio.sleep(WATCH_S)
             if self.running:
                 self.journal.stop_without_lease(self.conf.node_lease_s)

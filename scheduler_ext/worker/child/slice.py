@@ -48,7 +48,7 @@ LONG_CHECK_S = 0.25
 """
 SLICE_S = 2.0
 """How long a token lends a pool child."""
-IDLE_BLOCK_S = 0.5
+IDLE_BLOCK_S = 1.0
 AHEAD_S = 0.01
 """How long before the expected end of a batch the next one is started: about as long as that takes on a busy machine.
 

@@ -74,6 +74,8 @@ def _leftovers(ledger: LedgerUpkeep) -> Job:
 
     def forget() -> int:
         gone = ledger.gone_lately()
+        if not gone:
+            return 0  # and Celery is not even loaded
         return forget_token_queues(made.app, gone) + forget_claims(queues, gone)
 
     return Job(name="queues of gone nodes", every_s=LEFTOVERS_EVERY_S, run=forget)
