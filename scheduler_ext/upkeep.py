@@ -17,6 +17,8 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.2
 """Between full batches, so that what is deleted by the million leaves room for work."""
+LOOK_S = 0.5
+"""While nothing at all is there, it is looked for this often; jobs that are due more often wait for that."""
 REST_S = 30.0
 """A job that has nothing to be about is run this often all the same."""
 
@@ -62,13 +64,10 @@ class Upkeep:
             now = time.monotonic()
             if now < self._due[job.name]:
                 continue
-            # All on one beat, so that they wake the process together.
-            beats = math.floor((now - self._began) / job.every_s) + 1
-            self._due[job.name] = self._began + beats * job.every_s
+            self._due[job.name] = self._next(now, job.every_s)
             if job.over and now < self._rested[job.name]:
-                if there is None:
-                    there = self._there()
-                if not any(name in there for name in job.over):
+                there = self._there() if there is None else there
+                if self._rests(job, now, there):
                     continue
             self._rested[job.name] = now + REST_S
             try:
@@ -81,6 +80,15 @@ class Upkeep:
                 if counts[job.name]:
                     log.info("%s: %s", job.name, counts[job.name])
         return counts
+
+    def _next(self, now: float, every_s: float) -> float:
+        """When the next interval begins: all on one beat, so that they wake the process together."""
+        return self._began + (math.floor((now - self._began) / every_s) + 1) * every_s
+
+    def _rests(self, job: Job, now: float, there: Collection[str]) -> bool:
+        if not there:
+            self._due[job.name] = self._next(now, max(job.every_s, LOOK_S))
+        return not any(name in there for name in job.over)
 
     def _there(self) -> Collection[str]:
         """What is there; everything, if that cannot be told: each job says for itself what is wrong."""

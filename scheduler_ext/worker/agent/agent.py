@@ -50,7 +50,7 @@ from scheduler_ext.worker.journal import Journal
 log = logging.getLogger(__name__)
 
 POLL_S = 0.04
-IDLE_POLL_S = 0.12
+IDLE_POLL_S = 0.2
 """While nothing runs; what begins meanwhile is looked at that much later."""
 BEAT_EVERY_S = 0.2
 POLL_SCRIPTS_S = 1.0
