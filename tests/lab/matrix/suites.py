@@ -199,6 +199,40 @@ def interface(django: str) -> Suite:
 
 
 LATEST: Final = "6.0.10"
+EXPLORER: Final = """
+STATIC_URL, ROOT_URLCONF = "/static/", "moved_urls"
+TEMPLATES = [{
+    "BACKEND": "django.template.backends.django.DjangoTemplates", "APP_DIRS": True,
+    "OPTIONS": {"context_processors": [f"django.{name}" for name in (
+        "template.context_processors.request", "contrib.auth.context_processors.auth",
+        "contrib.messages.context_processors.messages", "template.context_processors.static",
+    )]},
+}]
+INSTALLED_APPS = [f"django.contrib.{name}" for name in (
+    "auth", "contenttypes", "sessions", "messages", "staticfiles", "admin",
+)] + ["explorer"]
+MIDDLEWARE = [f"django.{name}Middleware" for name in (
+    "contrib.sessions.middleware.Session", "middleware.common.Common", "middleware.csrf.CsrfView",
+    "contrib.auth.middleware.Authentication", "contrib.messages.middleware.Message",
+)]
+DATABASES = {name: {"ENGINE": "django.db.backends.sqlite3", "NAME": name} for name in ("alt", "not_registered")}
+EXPLORER_CONNECTIONS = {"SQLite": "default", "Another": "alt"}
+EXPLORER_DEFAULT_CONNECTION = "default"
+EXPLORER_ENABLE_ANONYMOUS_STATS, EXPLORER_TASKS_ENABLED, TEST_MODE = False, True, True
+EXPLORER_AI_API_KEY = "foo"
+DATABASE_ROUTERS = ["moved_urls.Router"]
+"""
+EXPLORER_URLS: Final = """
+from django.contrib import admin
+from django.urls import include, path
+
+urlpatterns = [path("explorer/", include("explorer.urls")), path("admin/", admin.site.urls)]
+
+
+class Router:
+    def allow_migrate(self, db, app_label, **hints):
+        return None if db == "default" else False
+"""
 SUITES: Final = (
     Suite(
         package="django-celery-email", version="3.0.0", tests=("tests/tests.py",), passes=25,
@@ -207,5 +241,12 @@ SUITES: Final = (
         # Celery's eager mode would pass the ledger by.
         edits={"tests/tests.py": (("task_always_eager = True", "task_always_eager = False"),)},
         files={"conftest.py": AT_ONCE, "tests/image.png": "GIF89a"},  # its source comes without the picture
+    ),
+    Suite(
+        package="django-sql-explorer", version="5.3.1", passes=57,
+        tests=tuple(f"explorer/tests/test_{name}.py" for name in ("tasks", "actions", "forms", "utils")),
+        ran={"explorer.tasks.snapshot_query": 3},
+        settings=EXPLORER, needs=("factory-boy",),
+        files={"conftest.py": AT_ONCE, "moved_urls.py": EXPLORER_URLS},
     ),
 )  # fmt: skip
