@@ -119,16 +119,17 @@ def update_schedule(
     as in :func:`create_schedule`.
     """
     values = parse_schedule(changes)
-    if not values:
+    if not values and version is None:
         raise InvalidInput("give at least one field to change")
     with transaction.atomic():
         schedule = locked_schedule(tenant_id, schedule_id)
         if version is not None and version != schedule.version:
             raise Conflict(f"it was changed since: version {schedule.version}, not {version}", field="version")
-        now = database_now()
-        firing.fire_locked([schedule], now)
-        _apply(schedule, values, now)
-        _save(schedule, now, actor)
+        if values:
+            now = database_now()
+            firing.fire_locked([schedule], now)
+            _apply(schedule, values, now)
+            _save(schedule, now, actor)
     return schedule
 
 

@@ -15,6 +15,9 @@ MEANING: Final = {
 """The codes of a 422 that no schema could foretell; ``docs/api.md`` tells of each."""
 
 
+schemathesis.serializer.alias("application/offset+octet-stream", "application/octet-stream")
+
+
 @schemathesis.check
 def refused_only_for_its_meaning(ctx: Any, response: Any, case: Any) -> None:
     """A 422 to what the document allows has one of the codes above, in each of its faults."""

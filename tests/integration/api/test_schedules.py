@@ -93,6 +93,8 @@ def test_a_schedule_is_paused_changed_and_removed(acme: ApiClient) -> None:
     late = acme.patch(path, {"paused": False, "version": 1})
     assert (late.status, late.code, late.body["field"]) == (409, "conflict", "version")
     assert acme.patch(path, {"version": "2", "paused": True}).body["field"] == "version"
+    same = acme.patch(path, {"version": 2})  # nothing to change, if it is as the client believes
+    assert (same.status, same.body["version"], same.body["paused"]) == (200, 2, True)
     assert acme.patch(path, {}).status == 422
     assert acme.patch(path, []).status == 422
     gone = acme.call("DELETE", path)
