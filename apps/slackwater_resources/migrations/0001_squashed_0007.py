@@ -39,7 +39,7 @@ class Migration(migrations.Migration):
     initial = True
 
     dependencies = [
-        ('slackwater_tenants', '0001_squashed_0011'),
+        ('slackwater_tenants', '0001_squashed_0012'),
     ]
 
     operations = [

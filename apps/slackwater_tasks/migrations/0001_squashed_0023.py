@@ -58,7 +58,7 @@ class Migration(migrations.Migration):
 
     dependencies = [
         ('slackwater_resources', '0001_squashed_0007'),
-        ('slackwater_tenants', '0001_squashed_0011'),
+        ('slackwater_tenants', '0001_squashed_0012'),
     ]
 
     operations = [

@@ -38,6 +38,7 @@ class Migration(migrations.Migration):
         ('slackwater_tenants', '0009_labels'),
         ('slackwater_tenants', '0010_label_form'),
         ('slackwater_tenants', '0011_submitted'),
+        ('slackwater_tenants', '0012_identity'),
     ]
 
     initial = True
@@ -207,6 +208,20 @@ class Migration(migrations.Migration):
                 ('expires_at', models.DateTimeField()),
                 ('key', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='tickets', to='slackwater_tenants.apikey')),
             ],
+        ),
+        migrations.CreateModel(
+            name='Identity',
+            fields=[
+                ('id', models.BigAutoField(auto_created=True, primary_key=True, serialize=False, verbose_name='ID')),
+                ('issuer', models.CharField(max_length=500)),
+                ('subject', models.CharField(max_length=255)),
+                ('created_at', models.DateTimeField(db_default=django.db.models.functions.datetime.Now())),
+                ('user', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='identities', to=settings.AUTH_USER_MODEL)),
+            ],
+            options={
+                'verbose_name_plural': 'identities',
+                'constraints': [models.UniqueConstraint(fields=('issuer', 'subject'), name='slackwater_identity_unique')],
+            },
         ),
         migrations.RunSQL(STORAGE, migrations.RunSQL.noop),
         migrations.RunPython(create_plans, migrations.RunPython.noop),
