@@ -22,6 +22,7 @@ from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.task import handlers
 from scheduler_ext.task.celery_json import CALL, ERRBACK
 from scheduler_ext.task.celery_options import fields_of_call, meant
+from scheduler_ext.task.publishing import MAPS
 from scheduler_ext.task.references import MARK
 from slackwater_conf.database import in_ledger
 from slackwater_tasks.ledger import reference_cache
@@ -104,6 +105,8 @@ class _Compiler:
         return self.compile(body, collected, f"{where}.body", self._names[first:])
 
     def _task(self, signature: Any, feed: Feed | None, where: str, header: Sequence[str] = ()) -> Feed:
+        if signature["task"] in (*MAPS, "celery.chunks"):
+            raise InvalidInput("chunks, map and starmap cannot be stored; write them as a group", field=where)
         immutable = bool(signature.get("immutable"))
         args = list(signature.get("args") or ())
         name = f"{self.prefix}{len(self.tasks)}:{signature['task']}"[:200]

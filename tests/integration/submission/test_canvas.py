@@ -127,7 +127,8 @@ def test_options_and_callbacks_are_kept(acme: Tenant, f: Task) -> None:
         (lambda f: f.s().on_error(chain(f.s(), f.s())), "canvas.link_error[0]"),
         (lambda f: f.s().set(slackwater={"args": [1]}), "canvas.options.slackwater"),
         (lambda f: f.s().set(slackwater={"map": {}}), "canvas.options.slackwater.map"),
-        (lambda f: f.chunks([(1,)], 1), "tasks[0].handler"),
+        (lambda f: f.chunks([(1,)], 1), "canvas"),
+        (lambda f: f.chunks([(1,)], 1).group(), "canvas.tasks[0]"),
     ],
 )
 def test_what_cannot_be_kept_is_refused(acme: Tenant, f: Task, make: Any, field: str) -> None:
