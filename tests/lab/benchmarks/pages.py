@@ -208,4 +208,6 @@ def write_block(page: Path, scenario: Scenario, command: str, lines: Sequence[Re
 
 
 def _cell(value: Any) -> str:
+    if isinstance(value, dict):  # of many the quantiles
+        return " / ".join(_number(value[part], ".1f") for part in ("p50", "p95", "p99"))
     return f"{value:,}" if isinstance(value, int) else str(value)

@@ -120,7 +120,8 @@ SCENARIOS: Mapping[str, Scenario] = {
             parameters={"seconds": 60, "slots": 20, "task_ms": 200, "children": 2},
             columns={
                 "served_loud_s": "served loud s", "served_quiet_s": "served quiet s", "apart_percent": "apart %",
-                "quiet_alone_ms": "quiet alone ms", "quiet_beside_ms": "beside loud ms", "p95_ratio": "p95 ratio",
+                "quiet_alone_ms": "start of the quiet one alone, p50/p95/p99 ms",
+                "quiet_beside_ms": "beside the loud one, p50/p95/p99 ms", "p95_ratio": "p95 ratio",
             },
             scheduler=OPEN,
         ),
@@ -130,7 +131,9 @@ SCENARIOS: Mapping[str, Scenario] = {
             parameters={
                 "seconds": 30, "slots": 8, "task_ms": 100, "children": 2, "overload": 10, "urgent_per_s": 10,
             },
-            columns={"idle_ms": "idle ms", "overload_ms": "overload ms", "bound_ms": "bound p99 ms"},
+            columns={
+                "idle_ms": "idle p50/p95/p99 ms", "overload_ms": "overloaded p50/p95/p99 ms", "bound_ms": "bound of p99 ms",
+            },
             scheduler={},
         ),
         Scenario(
