@@ -220,7 +220,7 @@ def _word(shown: Any, name: str, value: str) -> str:
     field = shown.opts.fields_map.get(name.partition("__")[0]) or next(
         (each for each in shown.opts.concrete_fields if each.name == name.partition("__")[0]), None
     )
-    if field is None or not value.isdigit():
+    if field is None or not value.isdecimal():
         return f"{name.partition('__')[0]} {value}"
     if field.is_relation:
         value = str(field.related_model._base_manager.filter(pk=value).first() or value)

@@ -40,7 +40,7 @@ def keep(request: HttpRequest) -> HttpResponse:
     address = _list(request, page)
     if "remove" in request.POST:
         wanted: Any = request.POST["remove"]
-        if not wanted.isdigit():
+        if not wanted.isdecimal():
             raise Http404
         SavedView.objects.filter(pk=wanted, owner=owner).delete()
         return HttpResponseRedirect(address)

@@ -149,7 +149,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             if name in ("times", "dates", "days"):
                 value = _parts(value or "")
             if name == "days":
-                value = [int(day) if day.isdigit() else day for day in value]
+                value = [int(day) if day.isdecimal() else day for day in value]
             if value not in (None, "", []) or name in ("weekdays", "days", "dates", "every_s"):
                 found[name] = value
         return found

@@ -74,7 +74,7 @@ def group(url: str) -> Group | None:
     if not sentinels:
         raise ValueError(f"{SCHEME} names no sentinel: {SCHEME}HOST:PORT,HOST:PORT/0?master=NAME")
     database = parts.path.strip("/") or "0"
-    if not database.isdigit():
+    if not database.isdecimal():
         raise ValueError(f"{SCHEME} wants a number for the database, not {database!r}")
     return Group(
         sentinels=sentinels, master=options.get("master", MASTER), username=unquote(user) or None,

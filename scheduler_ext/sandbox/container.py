@@ -34,7 +34,7 @@ def address(text: str) -> tuple[str, int] | str:
     if kind == "unix" and rest.startswith("/"):
         return rest
     host, _, port = rest.rpartition(":")
-    if kind == "tcp" and host and port.isdigit() and 0 < int(port) < 65_536:
+    if kind == "tcp" and host and port.isdecimal() and 0 < int(port) < 65_536:
         return host.strip("[]"), int(port)
     raise ValueError(f"{text!r} is not unix:/PATH or tcp:HOST:PORT")
 

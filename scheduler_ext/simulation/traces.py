@@ -50,9 +50,9 @@ def read_swf(path: Path) -> tuple[Trace, Cell]:
     for number, line in enumerate(_lines(path), start=1):
         if line.startswith(";"):
             key, _, value = line[1:].partition(":")
-            if key.strip() in ("MaxProcs", "MaxNodes") and value.strip().isdigit():
+            if key.strip() in ("MaxProcs", "MaxNodes") and value.strip().isdecimal():
                 machine = max(machine, int(value))
-            elif key.strip() == "UnixStartTime" and value.strip().isdigit():
+            elif key.strip() == "UnixStartTime" and value.strip().isdecimal():
                 begins_at = float(value)
             continue
         if not line.strip():

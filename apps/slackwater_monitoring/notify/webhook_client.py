@@ -103,7 +103,7 @@ async def _answer(reader: asyncio.StreamReader) -> Answer:
             raise NotSent("its answer is no HTTP that we understand") from None
         status_line, *rest = head.decode("latin-1").split("\r\n")
         version, _, code = status_line.partition(" ")
-        if not version.startswith("HTTP/1.") or not code[:3].isdigit():
+        if not version.startswith("HTTP/1.") or not code[:3].isdecimal():
             raise NotSent("its answer is no HTTP that we understand")
         if int(code[:3]) >= 200:
             return Answer(status=int(code[:3]), retry_after_s=_retry_after(rest))
@@ -112,6 +112,6 @@ async def _answer(reader: asyncio.StreamReader) -> Answer:
 def _retry_after(lines: list[str]) -> float | None:
     for line in lines:
         name, _, value = line.partition(":")
-        if name.strip().lower() == "retry-after" and value.strip().isdigit():
+        if name.strip().lower() == "retry-after" and value.strip().isdecimal():
             return min(MAX_RETRY_AFTER_S, float(value.strip()[:9]))
     return None

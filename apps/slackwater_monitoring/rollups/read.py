@@ -90,7 +90,7 @@ def totals() -> dict[Dimension, dict[str, Numbers]]:
 
 
 def _names(keys: Any) -> dict[str, str]:
-    return dict(fetch_all(NAMES, [[int(key) for key in keys if key.isdigit()]]))
+    return dict(fetch_all(NAMES, [[int(key) for key in keys if key.isdecimal()]]))
 
 
 def _spans(within: tuple[int, int, int], dimension: Dimension, keys: Sequence[str] | None = None) -> dict[str, Spans]:

@@ -91,7 +91,7 @@ class GroupsMixin(bulk.BulkMixin):
         given = request.POST
         chosen = letters.filter(
             task__handler=given.get("handler", ""), signature=given.get("signature", ""),
-            outcome=int(given["outcome"]) if given.get("outcome", "").isdigit() else None,
+            outcome=int(given["outcome"]) if given.get("outcome", "").isdecimal() else None,
         )  # fmt: skip
         what = f"dead letters of {given.get('handler') or 'scripts'}: {given.get('signature', '')}"
         try:

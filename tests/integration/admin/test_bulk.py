@@ -175,6 +175,7 @@ def test_dead_letters_are_grouped_requeued_a_few_first_and_edited(page: Client, 
     outcome = str(int(Outcome.FAILED))
     group = {"handler": HANDLER, "outcome": outcome, "signature": "ValueError: no order #", "first": "5"}
     assert "Say why" in said(page.post(url, group))
+    assert page.post(url, {**group, "outcome": "²", "reason": "x"}).status_code == 302  # no number: of no group
     page.post(url, {**group, "reason": "mended"})
     operation = finish()
     assert (operation.total, operation.first, operation.done) == (7, 5, 5)

@@ -108,6 +108,8 @@ def test_a_search_is_kept_under_a_name(page: Client, tenant: Tenant) -> None:
     assert reader.post(views, {**kept, "page": "no.such"}).status_code == 404
     reader.post(views, {**kept, "remove": str(view.pk)})
     assert SavedView.objects.exists()
+    for number in ("²", "one", "-1", ""):  # "²" is a digit, and no number
+        assert page.post(views, {**kept, "remove": number}).status_code == 404
     page.post(views, {**kept, "remove": str(view.pk)})
     assert not SavedView.objects.exists()
     assert User.objects.filter(username="root").exists()

@@ -69,6 +69,7 @@ def test_adding_changing_pausing_deleting(page: Client, tenant: Tenant) -> None:
         ({"kind": "cron", "cron": "every day"}, "cron"),
         ({"kind": "weekly"}, "weekdays"),
         ({"kind": "monthly", "days": "1, 32"}, "days"),
+        ({"kind": "monthly", "days": "²"}, "days"),
         ({"kind": "once", "at": "tomorrow"}, "at"),
         ({"time_zone": "Mars/Olympus"}, "time_zone"),
         ({"handler": "no.such"}, "handler"),
