@@ -243,7 +243,8 @@ def test_a_chosen_port_that_is_taken_is_refused_before_anything_starts(var: Path
         default = UpOptions(
             host="127.0.0.1", port=port, workers=1, concurrency=1, var=var, database_url="", redis_url="", public_url=""
         )
-        assert with_ports(default).port not in {0, port}, "nobody chose it"
+        with with_ports(default) as chosen:
+            assert chosen.port not in {0, port}, "nobody chose it"
 
 
 @pytest.mark.parametrize(

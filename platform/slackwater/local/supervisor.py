@@ -7,7 +7,6 @@ import os
 import secrets
 import shlex
 import signal
-import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -21,9 +20,10 @@ from slackwater.local.console import Console
 from slackwater.local.fork_server import ForkServer
 from slackwater.local.guardian import Guardian
 from slackwater.local.lock import folder_lock
+from slackwater.local.ports import Port, choose
 from slackwater.local.server_setup import Servers, component_environment
 from slackwater.local.servers import ServerError
-from slackwater.local.servers.folders import free_port, keep_private, password_in, require_space
+from slackwater.local.servers.folders import keep_private, password_in, require_space
 from slackwater.settings.local import SERVERS_FILE, write_private
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -178,37 +178,26 @@ def _table(options: UpOptions, servers: Servers, url: str) -> str:
     return "\n".join(["", "Slackwater is up".center(width, "─"), *lines, "─" * width, ""])
 
 
-def with_ports(options: UpOptions) -> UpOptions:
-    """Choose the ports that are left to choose; raises ServerError when the one that was asked for is taken."""
-    port = options.port or free_port()
-    if not options.insists and not _is_free(options.host, port):
-        port = free_port()
-    _require_port(options.host, port)
-    flower = FLOWER_PORT if _is_free("127.0.0.1", FLOWER_PORT) else free_port()
+@contextlib.contextmanager
+def with_ports(options: UpOptions) -> Iterator[UpOptions]:
+    """Choose the ports that are left to choose; no other platform on the machine does while the `with` lasts.
+
+    Raises ServerError when the one that was asked for is taken.
+    """
     password = password_in(options.var / FLOWER_FILE, data_exists=False, server="Flower")
-    return replace(options, port=port, flower_port=flower, flower_password=password)
+    with contextlib.closing(_port(options)) as port, contextlib.closing(choose("127.0.0.1", FLOWER_PORT)) as flower:
+        yield replace(options, port=port.number, flower_port=flower.number, flower_password=password)
 
 
-def _is_free(host: str, port: int) -> bool:
-    with contextlib.suppress(OSError):
-        _bind(host, port)
-        return True
-    return False
-
-
-def _bind(host: str, port: int) -> None:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((host, port))
-
-
-def _require_port(host: str, port: int) -> None:
+def _port(options: UpOptions) -> Port:
     try:
-        _bind(host, port)
+        if options.insists and options.port:
+            return Port(options.host, options.port)
+        return choose(options.host, options.port)
     except (OSError, OverflowError) as error:
         raise ServerError(
-            f"port {port} of {host} cannot be used: {error}; choose another with SLACKWATER_PORT (0 takes a free one)"
+            f"port {options.port} of {options.host} cannot be used: {error}; choose another with SLACKWATER_PORT "
+            "(0 takes a free one)"
         ) from error
 
 
@@ -234,11 +223,11 @@ def run_platform(options: UpOptions) -> None:
     """
     for number in STOP_SIGNALS:
         signal.signal(number, _raise_stopped)
-    with contextlib.suppress(Stopped), folder_lock(options.var):
+    with contextlib.suppress(Stopped), folder_lock(options.var), contextlib.ExitStack() as kept:
         keep_private(options.var)
         require_space(options.var)
         is_first = not (options.var / FLOWER_FILE).exists()
-        options = with_ports(options)
+        options = kept.enter_context(with_ports(options))
         console = Console(options.var / "log")
         if is_first:
             words = f"name {FLOWER_USER}, password {options.flower_password}"
