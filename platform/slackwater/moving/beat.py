@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from celery import Celery
 from celery.schedules import crontab, schedule
@@ -26,6 +26,8 @@ FIELDS = (
     ("day_of_week", 7, 0),
 )
 """Of a crontab, in cron's order: how many values there are, and the first."""
+COLUMNS: Final[dict[str, type[Any]]] = {"args": list, "kwargs": dict, "headers": dict}
+"""Of a periodic task: those that hold JSON, and of which kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,8 @@ class Entry:
     end: datetime | None = None
     enabled: bool = True
     once: bool = False
+    unread: str = ""
+    """The column whose text is none that beat could read."""
 
 
 def of_app(app: Celery) -> Iterator[Entry]:
@@ -61,21 +65,34 @@ def of_database() -> Iterator[Entry]:
 
     rows = PeriodicTask.objects.select_related("interval", "crontab", "solar", "clocked").order_by("name")
     for row in rows.exclude(task__startswith="celery."):
+        read = {name: _json(getattr(row, name), kind) for name, kind in COLUMNS.items()}
         options = {"queue": row.queue, "exchange": row.exchange, "routing_key": row.routing_key, "priority": row.priority,
-                   "headers": json.loads(row.headers or "{}"), "expires": row.expire_seconds}  # fmt: skip
+                   "headers": read["headers"], "expires": row.expire_seconds}  # fmt: skip
         yield Entry(
             name=row.name, task=row.task,
             when=row.clocked.clocked_time if row.clocked else row.solar or row.schedule,  # a solar one needs a library
-            args=json.loads(row.args or "[]"), kwargs=json.loads(row.kwargs or "{}"),
-            options={name: value for name, value in options.items() if value}, start=row.start_time, end=row.expires,
-            enabled=row.enabled, once=row.one_off,
+            args=read["args"] or [], kwargs=read["kwargs"] or {},
+            options={name: value for name, value in options.items() if value not in (None, "", {})},
+            start=row.start_time, end=row.expires, enabled=row.enabled, once=row.one_off,
+            unread=next((name for name, value in read.items() if value is None), ""),
         )  # fmt: skip
+
+
+def _json(text: str, kind: type[Any]) -> Any:
+    """What a column holds; ``None`` when it is no JSON, or not of the kind."""
+    try:
+        found = json.loads(text) if text else kind()
+    except ValueError:
+        return None
+    return found if isinstance(found, kind) else None
 
 
 def schedule_of(entry: Entry, app: Celery) -> dict[str, Any]:
     """The fields of the schedule that does the same; ``InvalidInput`` names what cannot be kept."""
     if entry.name != entry.name.strip() or not 1 <= len(entry.name) <= 100:
         raise InvalidInput("must have 1 to 100 characters and no spaces around it", field="name")
+    if entry.unread:
+        raise InvalidInput("cannot be read as JSON of its kind; beat cannot send it either", field=entry.unread)
     if entry.once and not isinstance(entry.when, datetime):
         raise InvalidInput("give a moment (clocked) to what is to run a single time", field="one_off")
     fields = fields_of_call(entry.options, app, timezone.now(), "options")

@@ -22,6 +22,7 @@ from tests.support.api import furnish
 
 pytestmark = pytest.mark.django_db
 APP = "tests.support.shop:app"
+UNREAD = "cannot be read as JSON of its kind; beat cannot send it either"
 
 
 @pytest.fixture(autouse=True)
@@ -138,3 +139,22 @@ def test_periodic_tasks_become_schedules(acme: Tenant) -> None:
 
     code, said = run("import_beat", APP, "--json")
     assert {row["outcome"] for row in json.loads(said)} == {"is there already", "not imported"}
+
+
+def test_what_a_row_of_beats_says_is_taken_as_it_is_or_named(acme: Tenant) -> None:
+    hourly = IntervalSchedule.objects.create(every=1, period="hours")
+    rows_of_beat: dict[str, dict[str, Any]] = {
+        "first of all": {"priority": 0, "args": "[1]"},
+        "no JSON": {"args": "[1"},
+        "no list": {"args": '{"order": 1}'},
+        "no object": {"kwargs": "[1]"},
+    }
+    for name, more in rows_of_beat.items():
+        PeriodicTask.objects.create(name=name, task="shop.plain", interval=hourly, **more)
+
+    rows = {row["name"]: (row["outcome"], row["detail"]) for row in json.loads(run("import_beat", APP, "--json")[1])}
+
+    assert rows["no JSON"] == rows["no list"] == ("not imported", "args: " + UNREAD)
+    assert rows["no object"] == ("not imported", "kwargs: " + UNREAD)
+    made = {row.name: row for row in Schedule.objects.unscoped().filter(tenant=acme)}
+    assert made["first of all"].task["priority"] == 0, "which comes first with a broker of Redis"
