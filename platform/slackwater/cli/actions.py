@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater import exit_codes
+from slackwater.cli.fields import read_json
 from slackwater.cli.show import Output
 from slackwater.client import Client, NotFound
 
@@ -28,7 +29,7 @@ def submit(client: Client, options: argparse.Namespace, out: Output) -> int:
     if bool(options.file) == bool(options.handler or options.script or options.field_script_path):
         raise InvalidInput("give a handler, --script, --script-path or --file, and one of them")
     key = options.field_idempotency_key
-    data = _read_json(options.file) if options.file else _task(client, options)
+    data = _file(options) if options.file else _task(client, options)
     if options.dry_run:
         path = "/workflows" if isinstance(data, dict) and "tasks" in data else "/tasks"
         out.pairs(client.request("POST", path, data, query={"dry_run": True}))
@@ -37,10 +38,8 @@ def submit(client: Client, options: argparse.Namespace, out: Output) -> int:
         found: Any = client.submit_many(data, idempotency_key=key)
     elif isinstance(data, dict) and "tasks" in data:
         found = client.request("POST", "/workflows", data, idempotency_key=key)
-    elif isinstance(data, dict):
-        found = client.submit(**data)
     else:
-        raise InvalidInput("must hold an object or a list", field="--file")
+        found = client.request("POST", "/tasks", data, idempotency_key=key or data.get("idempotency_key"))
     if options.wait is not None:
         tasks = [client.wait(task_id, timeout_s=_seconds(options)) for task_id in found["task_ids"]]
         _show_ended(out, tasks)
@@ -52,6 +51,19 @@ def submit(client: Client, options: argparse.Namespace, out: Output) -> int:
         for line in found["task_ids"] if "name" not in data else [found["id"]]:
             out.line(f"{line}{before}")
     return 0
+
+
+def _file(options: argparse.Namespace) -> Any:
+    """What the file says, which says all of it: an option beside it would be left out."""
+    given = [name for name, value in vars(options).items() if name.startswith("field_") and value is not None]
+    beside = sorted({*given, *(["field_kwarg"] if options.kwarg else [])} - {"field_idempotency_key"})
+    if beside:
+        flag = beside[0].removeprefix("field_").replace("_", "-")
+        raise InvalidInput("say it in the file", field="--" + ("tag" if flag == "tags" else flag))
+    data = _read_json(options.file)
+    if not isinstance(data, (dict, list)):
+        raise InvalidInput("must hold an object or a list", field="--file")
+    return data
 
 
 def _task(client: Client, options: argparse.Namespace) -> dict[str, Any]:
@@ -77,7 +89,11 @@ def _task(client: Client, options: argparse.Namespace) -> dict[str, Any]:
 def _script(client: Client, given: str) -> str:
     path = Path(given)
     if path.is_file():
-        return client.store_script(path.name, path.read_text(encoding="utf-8"))["sha256"]
+        try:
+            content = path.read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise InvalidInput(f"{given} cannot be read: {error}", field="--script") from None
+        return client.store_script(path.name, content)["sha256"]
     if not SHA256.fullmatch(given):
         raise InvalidInput(f"there is no file {given}, and it is no SHA-256 of a stored script", field="--script")
     return given
@@ -86,6 +102,7 @@ def _script(client: Client, given: str) -> str:
 def status(client: Client, options: argparse.Namespace, out: Output) -> int:
     """A task, a workflow, or the latest tasks."""
     if options.id is None:
+        _needs_id("--wait" if options.wait is not None else None)
         out.table(islice(client.tasks(**_narrowed(options)), max(1, options.limit)), TASK)
         return 0
     try:
@@ -155,6 +172,8 @@ def events(client: Client, options: argparse.Namespace, out: Output) -> int:
 def workflows(client: Client, options: argparse.Namespace, out: Output) -> int:
     """The latest, or one of them."""
     if options.id is None:
+        asked = {"--cancel": options.cancel, "--retry": options.retry, "--wait": options.wait is not None}
+        _needs_id(next((flag for flag, given in asked.items() if given), None))
         found = islice(client.workflows(**_narrowed(options)), max(1, options.limit))
         out.table(found, ("id", "status", "task_count", "name", "submitted_at", "finished_at"))
         return 0
@@ -175,8 +194,9 @@ def workflows(client: Client, options: argparse.Namespace, out: Output) -> int:
 def schedules(client: Client, options: argparse.Namespace, out: Output) -> int:
     """Schedules, or what is done to one."""
     if options.create:
-        out.pairs(client.create_schedule(**_read_json(options.create)))
+        out.pairs(client.request("POST", "/schedules", _read_json(options.create)))
     elif options.id is None:
+        _needs_id(f"--{options.do}" if options.do else None)
         found = islice(client.schedules(**_narrowed(options)), max(1, options.limit))
         out.table(found, ("id", "name", "kind", "paused", "next_firing_at"))
     elif options.do == "run":
@@ -271,16 +291,21 @@ def _narrowed(options: argparse.Namespace) -> dict[str, Any]:
     return {**found, "limit": max(1, min(options.limit, 500))}
 
 
+def _needs_id(flag: str | None) -> None:
+    if flag is not None:
+        raise InvalidInput("name the ID that it is about", field=flag)
+
+
 def _json_or_text(word: str) -> Any:
     try:
-        return json.loads(word)
+        return read_json(word)
     except ValueError:
         return word
 
 
 def _read_json(name: str) -> Any:
     try:
-        return json.loads(sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8"))
+        return read_json(sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InvalidInput(f"cannot be read: {error}", field=name) from None
 

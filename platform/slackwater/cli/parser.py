@@ -62,8 +62,9 @@ def parser(flags: dict[str, dict[str, Any]]) -> argparse.ArgumentParser:
 def _lists(command: Any) -> None:
     one = command("workflows", "Show the latest workflows, or one with its tasks; cancel it, or run it again.")
     one.add_argument("id", nargs="?")
-    one.add_argument("--cancel", action="store_true")
-    one.add_argument("--retry", action="store_true", help="run again what failed in it")
+    acts = one.add_mutually_exclusive_group()
+    acts.add_argument("--cancel", action="store_true")
+    acts.add_argument("--retry", action="store_true", help="run again what failed in it")
     one.add_argument("--reason", default="", help="of a cancellation")
     _wait(one)
     _narrowing(one, "status", "name", "tag")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -70,7 +70,7 @@ class Client(_Client):
         transport: httpx.BaseTransport | None = None, verify: Any = True,
     ) -> None:  # fmt: skip
         super().__init__(url, key, timeout_s=timeout_s, retries=retries)
-        self._http = httpx.Client(transport=transport, verify=verify if self._is_sealed() else False)
+        self._http = _made(httpx.Client, transport=transport, verify=verify if self._is_sealed() else False)
 
     def __enter__(self) -> Self:
         return self
@@ -137,7 +137,7 @@ class AsyncClient(_Client):
         transport: httpx.AsyncBaseTransport | None = None, verify: Any = True,
     ) -> None:  # fmt: skip
         super().__init__(url, key, timeout_s=timeout_s, retries=retries)
-        self._http = httpx.AsyncClient(transport=transport, verify=verify if self._is_sealed() else False)
+        self._http = _made(httpx.AsyncClient, transport=transport, verify=verify if self._is_sealed() else False)
 
     async def __aenter__(self) -> Self:
         return self
@@ -207,10 +207,24 @@ def _given(value: str | None, variable: str, field: str) -> str:
 
 def _address(text: str) -> str:
     """The address of a server, with or without the path of the API."""
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
-        raise ConfigurationError("must look like https://slackwater.example.org, without a user", field="url")
+    wrong = ConfigurationError("must look like https://slackwater.example.org, without a user", field="url")
+    try:
+        parts = urlsplit(text)
+        _ = httpx.URL(text), parts.port  # what neither can read
+    except (ValueError, httpx.InvalidURL):
+        raise wrong from None
+    beside = "@" in parts.netloc or parts.query or parts.fragment
+    if parts.scheme not in ("http", "https") or not parts.hostname or beside:
+        raise wrong
     return text.rstrip("/").removesuffix(PREFIX)
+
+
+def _made(kind: Callable[..., T], **options: Any) -> T:
+    """The connections; httpx takes proxies and certificates from the environment, and some of those it cannot use."""
+    try:
+        return kind(**options)
+    except (ImportError, OSError, ValueError) as error:
+        raise ConfigurationError(f"a proxy or a certificate of the environment cannot be used: {error}") from error
 
 
 def _unreachable(error: httpx.RequestError) -> Unreachable:
