@@ -69,7 +69,7 @@ class Chosen:
     by_tenant: Mapping[int, OrderPolicy] = field(default_factory=dict)
     by_line: Mapping[int, OrderPolicy] = field(default_factory=dict)
     run_times: Mapping[tuple[int, str], int] = field(default_factory=dict)
-    """Learnt run times, in microseconds by (tenant, handler); read only where an order uses them."""
+    """Learnt run times, in microseconds by tenant and key; read only where an order uses them."""
 
     def fingerprint(self) -> str:
         """A key that is equal for equal orders."""
@@ -85,6 +85,11 @@ class Chosen:
         if not self.by_tenant and not self.by_line:
             return self.order
         return self.by_line.get(line_id) or self.by_tenant.get(tenant_id) or self.order
+
+    def run_time_us(self, tenant_id: int, keys: Iterable[str]) -> int | None:
+        """What is learnt under the first of these keys that is known; ``None`` also where no order goes by it."""
+        known = ((tenant_id, key) for key in keys if (tenant_id, key) in self.run_times)
+        return next((self.run_times[each] for each in known), None)
 
 
 def read(execute: Execute, conf: SchedulerConf, cell: str) -> Chosen:

@@ -13,14 +13,14 @@ from scheduler_ext.core.types import PER_CHILD, LineView, RunEnd, TaskView, Vect
 MAX_RUNNING = 20_000
 """How many running tasks are looked at; the others count as unknown, and wait ten times as long for a node."""
 # A script's run times are learnt by what it is, and by the pattern of its name ("script:" comes after "name:").
-OF_SCRIPT = r"""
+SCRIPT_KEYS = r"""'script:' || left(coalesce(nullif(t.script_sha256, ''), t.script_path), 64),
+        left('name:' || regexp_replace(t.name, '\d+', '#', 'g'), 200)"""
+OF_SCRIPT = f"""
 LEFT JOIN LATERAL (
     SELECT mean_us, coalesce(long_us, mean_us) AS long_us FROM slackwater_tasks_runtime
-    WHERE t.handler = '' AND tenant_id = t.tenant_id AND samples >= 5 AND key IN (
-        'script:' || left(coalesce(nullif(t.script_sha256, ''), t.script_path), 64),
-        left('name:' || regexp_replace(t.name, '\d+', '#', 'g'), 200))
+    WHERE t.handler = '' AND tenant_id = t.tenant_id AND samples >= 5 AND key IN ({SCRIPT_KEYS})
     ORDER BY key DESC LIMIT 1) r ON true
-"""
+"""  # noqa: S608 - columns of ours
 ENDS = named(f"""
 SELECT l.node_id, l.line_id, l.tenant_id, l.kind, l.handler_id, l.alone OR l.total_attempts = 1,
        extract(epoch FROM clock_timestamp() - l.started_at)::float8, t.cap_ms, r.mean_us

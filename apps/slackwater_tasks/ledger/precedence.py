@@ -17,6 +17,7 @@ from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.core.types import LATE_GROUP
 from slackwater_tasks.ledger import events, reference_cache
 from slackwater_tasks.ledger.active_policies import Chosen
+from slackwater_tasks.ledger.expected_ends import SCRIPT_KEYS
 from slackwater_tasks.ledger.rows import first_level, rank_input
 
 MAX_STEPS: Final = 64
@@ -26,7 +27,8 @@ PARENTS: Final = named("""
 SELECT DISTINCT d.parent_id FROM slackwater_tasks_dependency d WHERE d.child_id = ANY(%s) AND d.outcome = :edge.PENDING
 LIMIT %s
 """)
-PLACE: Final = """l.task_id, l.tenant_id, l.line_id, l.rank_group, l.rank, l.priority, l.tolerance_ms, t.cap_ms, t.handler,
+PLACE: Final = f"""l.task_id, l.tenant_id, l.line_id, l.rank_group, l.rank, l.priority, l.tolerance_ms, t.cap_ms,
+       CASE t.handler WHEN '' THEN ARRAY[{SCRIPT_KEYS}] ELSE ARRAY[t.handler] END,
        t.submitted_at, greatest(t.submitted_at, t.start_at), l.path_us, l.work_us"""
 """What a place is made of, for a live task l and its wide row t."""
 PRESSED: Final = named(f"""
@@ -52,8 +54,8 @@ RAISED: Final = "what needs it is urgent, or has another priority"
 
 def place(chosen: Chosen, row: Any, line: int, priority: int, level: int) -> tuple[int, int]:
     """The place under the present order of a task whose row begins with ``PLACE``."""
-    tenant, (tolerance_ms, cap_ms, handler, arrived, start, path_us, work_us) = row[1], row[6:13]
-    run_time = chosen.run_times.get((tenant, handler))
+    tenant, (tolerance_ms, cap_ms, keys, arrived, start, path_us, work_us) = row[1], row[6:13]
+    run_time = chosen.run_time_us(tenant, keys)
     weight = Weight(path_us, work_us) if path_us is not None else None
     return chosen.order_of(tenant, line).rank(
         rank_input(arrived, start, tolerance_ms, cap_ms, priority, level, run_time, weight)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from scheduler_ext.conf import PROMOTE_LEAD_MS
 from scheduler_ext.core.precedence import Weight
+from scheduler_ext.core.run_times import script_keys
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.policies.base import RankInput
 from slackwater_resources import components
@@ -205,10 +206,15 @@ def rank_of(tenant_id: int, task: Accepted, arrived: datetime, chosen: Chosen) -
     order, spec = chosen.order_of(tenant_id, task.line_id), task.spec
     start = max(start_of(spec, arrived) or arrived, arrived)
     level = first_level(order, task.line_id)
-    run_time = chosen.run_times.get((tenant_id, spec.handler)) if chosen.run_times else None
+    run_time = chosen.run_time_us(tenant_id, _keys(spec)) if chosen.run_times else None
     return order.rank(
         rank_input(arrived, start, task.tolerance_ms, task.cap_ms, task.priority, level, run_time, task.weight)
     )
+
+
+def _keys(spec: TaskSpec) -> list[str]:
+    """The keys under which the run times of such tasks are learnt."""
+    return [spec.handler] if spec.handler else script_keys(spec.script, spec.script_path, spec.name)
 
 
 def rank_input(arrived: datetime, start: datetime, tolerance_ms: int, cap_ms: int, priority: int, level: int,

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 import redis
 from django.core.management import CommandError, call_command
+from django.db import connection
 from django.test import Client
 from django.urls import reverse
 
@@ -22,7 +23,7 @@ from slackwater_tasks.control import policies as choosing
 from slackwater_tasks.ledger import active_policies
 from slackwater_tasks.ledger.connection import Database, fetch_all
 from slackwater_tasks.models import Line, LiveTask, PolicyChoice, RankSweep, RunTime
-from slackwater_tasks.submission.service import submit, submit_many
+from slackwater_tasks.submission.service import store_script, submit, submit_many
 from slackwater_tasks.upkeep import reranking
 from slackwater_tasks.upkeep.reranking import rerank
 from slackwater_tenants.models import Pool, Tenant
@@ -148,6 +149,24 @@ def test_shortest_first_goes_by_learnt_run_times(rounds: Rounds) -> None:
     long = submit(tenant, {"handler": "demo.echo"}).task_ids[0]
     short = submit(tenant, {"handler": "demo.add", "args": [1, 2]}).task_ids[0]
     assert rounds.served(2) == [short, long]
+
+
+def test_shortest_first_goes_by_what_is_learnt_of_scripts(rounds: Rounds) -> None:
+    """By what a script is, else by the pattern of its name; on submission as after a change of order."""
+    tenant = create_tenant("a", "A")
+    long, short, other = (store_script(tenant, f"{n}.sh", f"#!/bin/sh\n# {n}\n".encode()).sha256 for n in range(3))
+    for key, seconds in ((f"script:{long}", 100), (f"script:{short}", 1), ("name:night #", 10)):
+        RunTime.objects.create(tenant=tenant, key=key, samples=50, mean_us=seconds * 1e6)
+    choosing.choose("order", "shortest_first")
+    rounds.changed()
+    made = [{"script": long, "name": "night 1"}, {"script": other, "name": "night 2"}, {"script": short}]
+    ids = [submit(tenant, each).task_ids[0] for each in made]
+    ranks = [LiveTask.objects.unscoped().get(pk=task).rank for task in ids]
+    assert ranks == sorted(ranks, reverse=True)
+    with connection.cursor() as cursor:
+        cursor.execute(reranking.READ, (UUID(int=0), "default", 100))
+        chosen = active_policies.read(fetch_all, rounds.conf, "default")
+        assert [reranking._place(chosen, row) for row in cursor.fetchall()] == [(0, rank) for rank in ranks]
 
 
 def test_what_cannot_be_is_refused_and_what_is_stored_wrongly_does_not_stop_rounds(rounds: Rounds) -> None:
