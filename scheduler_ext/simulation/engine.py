@@ -167,6 +167,8 @@ class Engine:
                 self._preempt(self._preemptor)
         elif self._over and not self._alike:
             self._give_back()
+            if self._chooser.waits_for_room:
+                self._chooser.reopen(self._has_room)
             self._freed.clear()
 
     def _next_time(self) -> int:

@@ -277,9 +277,16 @@ def test_whoever_held_least_for_its_weight_starts_whenever_it_is() -> None:
     assert checked > 250
 
 
+POOLED: dict[str, Any] = {"pools": {"org": {"weight": 2}}, "memory_s": 20}
+
+
 @pytest.mark.parametrize("order", ["fifo", "shortest_first", "round_robin"])
-def test_jobs_that_are_alike_are_decided_on_the_short_way_as_on_the_long(order: str) -> None:
-    for seed in range(8):
+@pytest.mark.parametrize("parameters", [{}, POOLED], ids=["plain", "pools and a memory"])
+def test_jobs_that_are_alike_are_decided_on_the_short_way_as_on_the_long(
+    order: str, parameters: dict[str, Any]
+) -> None:
+    """Seeds 15, 67 and 91: work of a category that was at its ceiling comes when nothing waits any more."""
+    for seed in (*range(8), 15, 67, 91, 254):
         rng, at_us, jobs = random.Random(seed), 0, list[Job]()
         grain = rng.choice([1, 500_000])
         for index in range(150):
@@ -289,10 +296,11 @@ def test_jobs_that_are_alike_are_decided_on_the_short_way_as_on_the_long(order: 
             parents = [rng.randrange(index)] if index and rng.random() < 0.1 else []
             jobs.append(Job(index, at_us, run_us, tenant=rng.randrange(4), category=category, tolerance_us=tolerance,
                             parents=parents))  # fmt: skip
+            jobs[-1].pool = ("org/a", "org/b", "", "solo")[jobs[-1].tenant] if parameters else ""
         found = []
         for alike in (True, False):
             engine = Engine(Trace(name="alike", jobs=jobs), Cell(nodes=3, slots=2), order=order_policy(order),
-                            share=share_policy("dominant_resource"))  # fmt: skip
+                            share=share_policy("dominant_resource", parameters))  # fmt: skip
             assert engine._alike
             engine._alike = alike
             run = engine.run(time.process_time)
