@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from django.core.exceptions import ValidationError
 from django.http import QueryDict
 
+from slackwater_adminkit import units
 from slackwater_console.page import At
 from slackwater_console.rest import Refused
 
@@ -23,11 +25,19 @@ class Field:
     name: str
     label: str
     kind: str = "text"
-    """text, email, whole, number, flag, moment, choice, several (boxes), list (texts by comma), json."""
-    choices: Sequence[str] = ()
+    """text, email, whole, number, length (of time), flag, moment, choice, radio, several (boxes), list (texts by comma), json."""
+    choices: Sequence[str] | Mapping[str, str] = ()
+    """What may be chosen, or this with the words for it."""
     help: str = ""
     required: bool = False
     value: Any = ""
+    heading: str = ""
+    """What stands above it, where a new part of the form begins."""
+
+    @property
+    def options(self) -> list[tuple[str, str]]:
+        """What may be chosen, each with the words for it."""
+        return [*self.choices.items()] if isinstance(self.choices, Mapping) else [(each, each) for each in self.choices]
 
     def read(self, data: QueryDict) -> Any:
         """What was given as JSON has it; ``None``: nothing. What cannot be read stays text, which the interface refuses."""
@@ -49,14 +59,61 @@ class Field:
         given = data.getlist(self.name) if self.kind == "several" else data.get(self.name, "")
         return replace(self, value=given == "on" if self.kind == "flag" else given)
 
+    def holding(self, value: Any) -> Field:
+        """The same with a value that JSON has. What its input would not give back as it is, is written as JSON."""
+        if value is None:
+            return replace(self, value=[] if self.kind == "several" else "")
+        if self.kind == "json" or not _fits(self.kind, value):
+            return replace(self, kind="json", choices=(), value=json.dumps(value, ensure_ascii=False, indent=1))
+        if self.kind == "choice" and value not in self.choices:
+            return replace(self, choices=(*self.choices, value), value=value)
+        return replace(self, value=SHOWN.get(self.kind, lambda plain: plain)(value))
+
+
+def _fits(kind: str, value: Any) -> bool:
+    """Whether an input of this kind reads the value back as it is."""
+    if kind == "list":
+        return isinstance(value, list) and all(_fits("text", each) and "," not in str(each) for each in value)
+    wanted: Any = {"flag": bool, "whole": int, "length": int, "number": (int, float), "several": list}.get(kind, str)
+    if isinstance(value, bool) and kind != "flag":
+        return False
+    if isinstance(value, str):
+        return wanted is str and value != "" and value == value.strip() and value.isprintable()
+    return isinstance(value, wanted)
+
+
+def _seconds(text: str) -> int:
+    try:
+        return units.read(text, units.TIME)
+    except ValidationError as error:
+        raise ValueError(text) from error
+
 
 READERS: Final[dict[str, Callable[[str], Any]]] = {
     "whole": int,
     "number": float,
+    "length": _seconds,
     "moment": lambda text: f"{text}Z",
     "list": lambda text: [part.strip() for part in text.split(",") if part.strip()],
     "json": json.loads,
 }
+SHOWN: Final[dict[str, Callable[[Any], Any]]] = {
+    "length": lambda seconds: units.told(seconds, units.TIME),
+    "moment": lambda text: text[:19],
+    "list": ", ".join,
+}
+"""How an input has a value; others have it as it is."""
+
+
+def as_data(fields: Iterable[Field]) -> QueryDict:
+    """What a form would send that nobody changed."""
+    data = QueryDict(mutable=True)
+    for field in fields:
+        if field.kind == "several":
+            data.setlist(field.name, [*field.value])
+        elif field.kind != "flag" or field.value:
+            data[field.name] = "on" if field.kind == "flag" else str(field.value)
+    return data
 
 
 def given(fields: Iterable[Field], data: QueryDict) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.core.handlers.wsgi import WSGIRequest
+from django.http import HttpResponse, HttpResponseBase
 from django.urls import resolve
 from rest_framework.renderers import JSONRenderer
 from rest_framework.response import Response
@@ -42,19 +43,34 @@ def ask(
 
     ``once``: an idempotency key, so that what a form sends twice is done once.
     """
+    head = {"HTTP_IDEMPOTENCY_KEY": once} if once else {}
     content = b"" if body is None else json.dumps(body).encode()
+    response: Any = fetch(person, method, path, query=urlencode(query or {}), content=content, head=head)
+    return json.loads(response.content) if response.content else None
+
+
+def fetch(
+    person: Person,
+    method: str,
+    path: str,
+    *,
+    query: str = "",
+    content: bytes = b"",
+    head: Mapping[str, str] | None = None,
+) -> HttpResponseBase:
+    """The answer of the view itself: a file stays a stream."""
     environ = {
-        "REQUEST_METHOD": method, "PATH_INFO": PREFIX + path, "QUERY_STRING": urlencode(query or {}),
+        "REQUEST_METHOD": method, "PATH_INFO": (PREFIX + path).encode().decode("latin-1"), "QUERY_STRING": query,
         "CONTENT_TYPE": "application/json", "CONTENT_LENGTH": str(len(content)), "wsgi.input": io.BytesIO(content),
-        "SERVER_NAME": "localhost", "SERVER_PORT": "80", **({"HTTP_IDEMPOTENCY_KEY": once} if once else {}),
+        "SERVER_NAME": "localhost", "SERVER_PORT": "80", **(head or {}),
     }  # fmt: skip
     request = WSGIRequest(environ)
     vars(request)["_force_auth_user"] = person  # DRF's own way to say who asks, instead of a key
     found = resolve(request.path_info)
-    response = found.func(request, *found.args, **found.kwargs)
+    response: HttpResponseBase = found.func(request, *found.args, **found.kwargs)
     if isinstance(response, Response):
         response.content = b"" if response.data is None else JSONRenderer().render(response.data)
-    answer = json.loads(response.content) if response.content else None
     if response.status_code >= 400:
-        raise Refused(response.status_code, answer or {})
-    return answer
+        problem = json.loads(response.content) if isinstance(response, HttpResponse) and response.content else {}
+        raise Refused(response.status_code, problem)
+    return response

@@ -5,7 +5,7 @@ from __future__ import annotations
 from django.urls import path
 
 from slackwater_console import acts
-from slackwater_console.views import login, oidc, organization, submit, tasks, webhooks, work
+from slackwater_console.views import login, oidc, organization, schedules, submit, tasks, usage, webhooks, work
 
 app_name = "console"
 urlpatterns = [
@@ -18,15 +18,22 @@ urlpatterns = [
     path("<slug:slug>/tasks/<uuid:task_id>/", tasks.task, name="task"),
     path("<slug:slug>/tasks/<uuid:task_id>/mark.json", tasks.task_mark, name="task_mark"),
     path("<slug:slug>/tasks/<uuid:task_id>/output.json", tasks.task_output, name="task_output"),
+    path("<slug:slug>/tasks/<uuid:task_id>/output.txt", tasks.task_text, name="task_text"),
+    path("<slug:slug>/tasks/<uuid:task_id>/result.json", tasks.task_result, name="task_result"),
+    path("<slug:slug>/tasks/<uuid:task_id>/files/<path:artifact_name>", tasks.task_file, name="task_file"),
     path("<slug:slug>/submit/", submit.handlers, name="handlers"),
     path("<slug:slug>/submit/<str:handler_name>/", submit.submit, name="submit"),
     path("<slug:slug>/workflows/", work.workflows, name="workflows"),
     path("<slug:slug>/workflows/<uuid:workflow_id>/", work.workflow, name="workflow"),
+    path("<slug:slug>/workflows/<uuid:workflow_id>/rerun/<uuid:task_id>/", work.rerun, name="rerun"),
     path("<slug:slug>/workflows/<uuid:workflow_id>/picture.json", work.picture, name="picture"),
-    path("<slug:slug>/schedules/", work.schedules, name="schedules"),
-    path("<slug:slug>/schedules/<uuid:schedule_id>/", work.schedule, name="schedule"),
+    path("<slug:slug>/schedules/", schedules.schedules, name="schedules"),
+    path("<slug:slug>/schedules/new/", schedules.schedule_new, name="schedule_new"),
+    path("<slug:slug>/schedules/firings/", schedules.firings, name="firings"),
+    path("<slug:slug>/schedules/<uuid:schedule_id>/edit/", schedules.schedule_edit, name="schedule_edit"),
+    path("<slug:slug>/schedules/<uuid:schedule_id>/", schedules.schedule, name="schedule"),
     path("<slug:slug>/dead-letters/", work.dead_letters, name="dead_letters"),
-    path("<slug:slug>/usage/", organization.usage, name="usage"),
+    path("<slug:slug>/usage/", usage.usage, name="usage"),
     path("<slug:slug>/limits/", organization.limits, name="limits"),
     path("<slug:slug>/keys/", organization.keys, name="keys"),
     path("<slug:slug>/members/", organization.members, name="members"),

@@ -1,9 +1,8 @@
-"""The organisation itself: usage and bill, limits, keys, members."""
+"""The organisation itself: limits, keys, members."""
 
 from __future__ import annotations
 
-from itertools import groupby
-from typing import Any, Final
+from typing import Any
 from uuid import UUID
 
 from django.contrib import messages
@@ -17,44 +16,14 @@ from django.utils.http import urlsafe_base64_encode
 from django.views.decorators.http import require_POST
 
 from scheduler_ext.core.errors import Conflict
-from slackwater_adminkit.display import seconds
 from slackwater_api.v1.shapes.organization import GIVEN
 from slackwater_conf import conf
 from slackwater_console.acts import button, buttons
 from slackwater_console.forms import Field, Made, make
 from slackwater_console.page import At, page
 from slackwater_console.person import ROLE_WORDS, ROLES
-from slackwater_console.rest import Refused
-from slackwater_console.templatetags.console import badge, fact, moment, money
+from slackwater_console.templatetags.console import badge, fact, moment
 from slackwater_tenants.members import invite
-
-DAYS: Final = (Field(name="since", label="From"), Field(name="until", label="until"))
-USED: Final = ("Tier", "Category", "Attempts", "Succeeded", "Held", "CPU", "Price")
-
-
-def _sum(row: dict[str, Any]) -> list[Any]:
-    return [row["attempts"], row["succeeded"], seconds(row["run_s"]), seconds(row["cpu_s"]), money(row["price_micros"])]
-
-
-@page
-def usage(at: At) -> HttpResponse:
-    """What was used and what it costs, by day, tier and category; the month so far unless days are given."""
-    asked = {field.name: text for field in DAYS if (text := at.request.GET.get(field.name, ""))}
-    refused = ""
-    try:
-        found = at.get("usage", limit=500, **asked)
-    except Refused as error:
-        if error.status != 422:
-            raise
-        refused, found = error.words, at.get("usage", limit=500)
-    days = [
-        (day, [[row["tier"], row["category"], *_sum(row)] for row in rows])
-        for day, rows in groupby(found["items"], key=lambda row: row["day"])
-    ]
-    return at.show(
-        "usage", title="Usage and bill", usage=found, refused=refused, days=days, head=USED,
-        limits=at.get("limits"), hints=at.get("usage/hints")["items"],
-    )  # fmt: skip
 
 
 @page

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 from uuid import uuid4
 
@@ -41,12 +42,16 @@ def handlers(at: At) -> HttpResponse:
     return at.show("list", title="Submit", head=head, rows=rows, first=None, empty="Your plan grants no handler.")
 
 
-def _fields(found: dict[str, Any]) -> list[Field]:
-    """The arguments of a handler, then what every task may be given."""
-    schema = found["schema"]
+def own_arguments(schema: dict[str, Any] | None) -> list[Field]:
+    """The arguments of a handler, each with a field where its schema is known."""
     own = [WHOLE] if schema is None else arguments(schema)
     if schema is not None and schema.get("additionalProperties", True):
         own.append(MORE)
+    return own
+
+
+def about_task(found: dict[str, Any]) -> list[Field]:
+    """What every task may be given."""
     about = [
         Field(name="category", label="Category", kind="choice", choices=CATEGORIES),
         Field(name="tier", label="Tier", kind="choice", choices=found["tiers"]),
@@ -56,11 +61,7 @@ def _fields(found: dict[str, Any]) -> list[Field]:
         Field(name="execution_cap_s", label="Longest run (seconds)", kind="number"),
         Field(name="tags", label="Tags", kind="list"),
     ]
-    return [*own, NAME, *(Field(**{**_all(field), "help": field.help or FIELDS[field.name].help}) for field in about)]
-
-
-def _all(field: Field) -> dict[str, Any]:
-    return {name: getattr(field, name) for name in Field.__slots__}
+    return [NAME, *(replace(field, help=field.help or FIELDS[field.name].help) for field in about)]
 
 
 def _task(handler: str, fields: list[Field], at: At) -> dict[str, Any]:
@@ -76,7 +77,7 @@ def submit(at: At, handler_name: str) -> HttpResponse:
     """The form of one handler; sent twice it submits once. What it would cost is told where that is asked."""
     at.person.require("submit")
     found = at.get(f"handlers/{handler_name}")
-    made, once, quote = Made(_fields(found)), str(uuid4()), None
+    made, once, quote = Made([*own_arguments(found["schema"]), *about_task(found)]), str(uuid4()), None
     if at.request.method == "POST":
         data, asks = at.request.POST, "quote" in at.request.POST
         once, made.fields = data.get("once", "")[:100] or once, [field.filled(data) for field in made.fields]

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from typing import Any, Final
 from uuid import UUID
 
-from django.http import HttpResponse, JsonResponse
+from django.http import HttpResponse, HttpResponseBase, JsonResponse, StreamingHttpResponse
 from django.utils.html import format_html
+from django.utils.http import content_disposition_header
 from django.utils.safestring import SafeString
 
 from scheduler_ext.core.states import FINAL, UNCLAIMED, ClientStatus
 from slackwater_api.v1.shapes.common import CATEGORIES, STATES
 from slackwater_console.acts import buttons
 from slackwater_console.page import At, page
+from slackwater_console.rest import fetch
 from slackwater_console.templatetags.console import badge, fact, moment
 from slackwater_tasks.admin.task_page import WAITS_FOR
 
@@ -31,6 +35,8 @@ HEAD: Final = ("", "Task", "State", "Handler", "Category", "Tier", "Submitted", 
 WAITING: Final = frozenset(state.name.lower() for state in UNCLAIMED)
 ENDED: Final = frozenset(state.name.lower() for state in FINAL)
 LINES: Final = 500
+OF_FILE: Final = frozenset({"HTTP_RANGE", "HTTP_IF_RANGE", "HTTP_IF_NONE_MATCH"})
+"""What a browser says that goes on with a download."""
 SHOWN: Final = (
     "name", "handler", "script", "script_path", "category", "tier", "priority", "tags", "metadata", "submitted_by",
     "delay_tolerance_s", "on_late", "latest_start", "late_by_s", "start_at", "execution_cap_s", "total_attempts",
@@ -108,6 +114,11 @@ def task(at: At, task_id: UUID) -> HttpResponse:
         if ended
         else acts("cancel_task", "cancel_with"),
         reason=not ended,
+        rerun=ended
+        and found["workflow_id"]
+        and at.person.may("submit")
+        and at.url("rerun", found["workflow_id"], task_id),
+        files=at.get(f"{path}/artifacts")["items"],
         workflow=found["workflow_id"] and at.url("workflow", found["workflow_id"]),
         section="tasks",
         title=found["name"] or what(found),
@@ -137,3 +148,46 @@ def task_output(at: At, task_id: UUID) -> HttpResponse:
     more = len(lines) == LINES
     place = lines[-1]["place"] if lines else given
     return JsonResponse({"lines": lines, "place": place, "more": more, "ended": ended and not more})
+
+
+# -- to be saved ------------------------------------------------------------------------------------------------------
+def _saved(name: str, content: Any, kind: str) -> HttpResponseBase:
+    """A file to be saved: whatever is in it, no browser shows it as a page of this server."""
+    head = {
+        "Content-Disposition": content_disposition_header(as_attachment=True, filename=name),
+        "X-Content-Type-Options": "nosniff",
+    }
+    return StreamingHttpResponse(content, content_type=kind, headers=head)
+
+
+@page
+def task_file(at: At, task_id: UUID, artifact_name: str) -> HttpResponseBase:
+    """A file that the task left behind, or a range of it."""
+    head = {name: value for name, value in at.request.META.items() if name in OF_FILE}
+    return fetch(at.person, "GET", f"tasks/{task_id}/artifacts/{artifact_name}", head=head)
+
+
+@page
+def task_result(at: At, task_id: UUID) -> HttpResponseBase:
+    """What the task returned."""
+    found = at.get(f"tasks/{task_id}")
+    text = json.dumps(found["result"], ensure_ascii=False, indent=1)
+    return _saved(f"{found['name'] or task_id}.json", [text.encode()], "application/json")
+
+
+@page
+def task_text(at: At, task_id: UUID) -> HttpResponseBase:
+    """All that the task wrote so far, a line of text for each."""
+    at.get(f"tasks/{task_id}/status")  # it says who may see it, before the answer begins
+
+    def lines() -> Iterator[bytes]:
+        cursor: str | None = ""
+        while cursor is not None:
+            found = at.get(f"tasks/{task_id}/logs", limit=LINES, **({"cursor": cursor} if cursor else {}))
+            cursor = found["next_cursor"]
+            yield "".join(
+                f"{each['at'] or '-'} {each['attempt'] or '-'} {each['stream']} {each['level']} {each['text']}\n"
+                for each in found["items"]
+            ).encode()
+
+    return _saved(f"{task_id}.txt", lines(), "text/plain; charset=utf-8")

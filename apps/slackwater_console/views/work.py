@@ -1,21 +1,23 @@
-"""Workflows, schedules and dead letters: their lists, and the page of one."""
+"""Workflows and dead letters: their lists, the page of one, and running a part of it again."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 from uuid import UUID
 
+from django.contrib import messages
 from django.http import HttpResponse, JsonResponse
+from django.shortcuts import redirect
 from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 
 from slackwater_api.v1.shapes.common import OUTCOMES, STATUSES
 from slackwater_console.acts import button, buttons
-from slackwater_console.page import At, page
-from slackwater_console.templatetags.console import badge, clock, moment
+from slackwater_console.page import At, page, tell
+from slackwater_console.rest import Refused
+from slackwater_console.templatetags.console import badge, moment, money
 from slackwater_console.views.tasks import box, filters, what
-from slackwater_schedules.models import ScheduleFire
 from slackwater_tasks.read import workflow_runs
 from slackwater_tenants.scoping import tenant_scope
 
@@ -25,11 +27,6 @@ WORKFLOW_FILTERS: Final[dict[str, tuple[str, list[str], str]]] = {
     "tag": ("Tag", [], ""),
     "submitted_after": ("Submitted from", [], "2030-01-31T09:00Z"),
     "submitted_before": ("until", [], ""),
-}
-SCHEDULE_FILTERS: Final[dict[str, tuple[str, list[str], str]]] = {
-    "name_pattern": ("Name", [], "report *"),
-    "handler": ("Handler", [], ""),
-    "paused": ("Paused", ["true", "false"], ""),
 }
 DEAD_FILTERS: Final[dict[str, tuple[str, list[str], str]]] = {
     "handler_pattern": ("Handler", [], "mail.*"),
@@ -75,6 +72,30 @@ def workflow(at: At, workflow_id: UUID) -> HttpResponse:
 
 
 @page
+def rerun(at: At, workflow_id: UUID, task_id: UUID) -> HttpResponse:
+    """Runs a workflow again from one of its tasks on, after a page that tells how many tasks that are and their price."""
+    at.person.require("submit")
+    where, wanted = f"workflows/{workflow_id}/retry", {"task_id": str(task_id)}
+    try:
+        if at.request.method == "POST":
+            count = len(at.ask("POST", where, wanted)["task_ids"])
+            messages.success(at.request, f"{count} task{'s run' if count != 1 else ' runs'} again.")
+            return redirect(at.url("workflow", workflow_id))
+        quote = at.ask("POST", where, wanted, query={"dry_run": "true"})
+    except Refused as refused:
+        if refused.status in {403, 404}:
+            raise
+        tell(at, refused)
+        return redirect(at.url("task", task_id))
+    first = at.get(f"tasks/{task_id}")
+    return at.show(
+        "rerun", section="workflows", title=f"Run again from {first['name'] or what(first)} on", quote=quote,
+        first=at.url("task", task_id), price=money(quote["price"]["expected_micros"]),
+        most=money(quote["price"]["most_micros"]),
+    )  # fmt: skip
+
+
+@page
 def picture(at: At, workflow_id: UUID) -> HttpResponse:
     """The tasks of a workflow as its graph and its timeline take them."""
     found = at.get(f"workflows/{workflow_id}")  # it says who may see it
@@ -83,59 +104,6 @@ def picture(at: At, workflow_id: UUID) -> HttpResponse:
     with tenant_scope(at.person.tenant.pk):
         shown = workflow_runs.picture(workflow_id, submitted_at, timezone.now())
     return JsonResponse({**shown, "final": found["finished_at"] is not None})
-
-
-def _schedule_row(at: At, item: dict[str, Any]) -> list[Any]:
-    submits = item["task"] and what({"handler": None, **item["task"]})
-    return [
-        format_html('<a href="{}">{}</a>', at.url("schedule", item["id"]), item["name"]),
-        item["kind"],
-        submits or "a workflow",
-        badge("paused") if item["paused"] else moment(item["next_firing_at"]),
-        item["time_zone"],
-    ]
-
-
-@page
-def schedules(at: At) -> HttpResponse:
-    """The list, by name."""
-    found = at.list("schedules", _schedule_row, tuple(SCHEDULE_FILTERS))
-    head = ("Schedule", "Kind", "Submits", "Fires next", "Time zone")
-    return at.show("list", title="Schedules", head=head, filters=filters(SCHEDULE_FILTERS, found["asked"]), **found)
-
-
-def _firing(at: At, item: dict[str, Any]) -> list[Any]:
-    kind, found = ("workflow", item["workflow_id"]) if item["workflow_id"] else ("task", item["task_id"])
-    link = format_html('<a href="{}">{}</a>', at.url(kind, found), kind) if found else item["error"] or ""
-    return [clock(item["fire_at"]), badge(item["outcome"]), moment(item["fired_at"]), link]
-
-
-FIRING_FILTERS: Final[dict[str, tuple[str, list[str], str]]] = {
-    "outcome": ("Outcome", list(ScheduleFire.Outcome.values), "")
-}
-
-
-@page
-def schedule(at: At, schedule_id: UUID) -> HttpResponse:
-    """One schedule: what it submits, when it fires next, and its firings."""
-    found = at.get(f"schedules/{schedule_id}")
-    acts = buttons(at, schedule_id=schedule_id)
-    facts = [
-        ("kind", found["kind"]),
-        ("rule", found["rule"]),
-        ("time zone", found["time_zone"]),
-        ("overlap", found["overlap"]),
-        ("missed firings", found["missed"]),
-        ("fires next", [clock(each) for each in found["next_firings"][:5]]),
-        ("changed by", found["updated_by"]),
-    ]
-    firings = at.list(f"schedules/{schedule_id}/firings", _firing, tuple(FIRING_FILTERS))
-    return at.show(
-        "list", section="schedules", title=found["name"], facts=facts, told=found["workflow"] or found["task"],
-        acts=acts("run_schedule", "resume_schedule" if found["paused"] else "pause_schedule", "delete_schedule"),
-        head=("For", "Outcome", "Fired", "Submitted"), empty="It has not fired yet.",
-        filters=filters(FIRING_FILTERS, firings["asked"]), **firings,
-    )  # fmt: skip
 
 
 def _letter(at: At, item: dict[str, Any]) -> list[Any]:

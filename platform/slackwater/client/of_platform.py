@@ -41,7 +41,7 @@ Category: TypeAlias = Literal["urgent", "delayable", "periodic", "offpeak"]
 UsageHintKindEnum: TypeAlias = Literal["handler", "script", "script_path"]
 PausedByEnum: TypeAlias = Literal["organization", "platform"]
 NodeState: TypeAlias = Literal["starting", "active", "draining"]
-ScopesEc3Enum: TypeAlias = Literal["submit", "read", "cancel", "manage", "operate"]
+Scope: TypeAlias = Literal["submit", "read", "cancel", "manage", "operate"]
 RoleEnum: TypeAlias = Literal["owner", "operator", "viewer"]
 TaskState: TypeAlias = Literal[
     "blocked", "scheduled", "ready", "queued", "running", "succeeded", "failed", "cancelled", "expired", "skipped"
@@ -380,7 +380,7 @@ class OrganizationOut(TypedDict):
     paused: bool
     paused_by: PausedByEnum | None
     created_at: str
-    scopes: list[ScopesEc3Enum]
+    scopes: list[Scope]
     member_id: str | None
     role: RoleEnum | None
 

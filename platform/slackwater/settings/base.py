@@ -192,6 +192,8 @@ SPECTACULAR_SETTINGS: dict[str, Any] = {
         "TaskKind": "slackwater_api.v1.shapes.common.KINDS",
         "ScheduleKind": "slackwater_api.v1.shapes.common.KINDS_OF_SCHEDULE",
         "FireOutcome": "slackwater_api.v1.shapes.common.FIRE_OUTCOMES",
+        "Scope": "slackwater_api.v1.shapes.organization.SCOPES",
+        "ScopeOfKey": "slackwater_api.v1.shapes.organization.GIVEN",
     },
 }
 

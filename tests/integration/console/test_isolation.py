@@ -22,11 +22,13 @@ ROUTES = {
     if "slug" in pattern.pattern.converters
 }
 """Every address of a tenant, with the ids that it takes."""
-FORMS = {"keys", "members", "member", "webhooks", "submit"}
+FORMS = {"keys", "members", "member", "webhooks", "submit", "schedule_new", "schedule_edit", "rerun"}
 """Pages whose forms change something."""
-POSTED = {*ACTS, "invite"}
+POSTED = {*ACTS, "invite", "firings"}
 """What only a button leads to."""
-NOT_FOR_VIEWERS = {"keys", "submit"}
+NOT_FOR_VIEWERS = {"keys", "submit", "schedule_new", "schedule_edit", "rerun"}
+FOR_OPERATORS = {"submit", "schedule_new", "schedule_edit", "rerun"}
+"""Those of the forms that an operator may use."""
 CHANGED = {
     "role": "viewer",
     "name": "x",
@@ -89,7 +91,7 @@ def test_a_viewer_looks_an_operator_works_and_neither_manages() -> None:
     operator = browser_of(acme.tenant, "operator")
     before = fingerprint()
     for name in ROUTES:
-        if name in FORMS - {"submit"} | {"invite"} or (name in ACTS and ACTS[name].scope == "manage"):
+        if name in FORMS - FOR_OPERATORS | {"invite"} or (name in ACTS and ACTS[name].scope == "manage"):
             assert operator.post(address(name, "acme", own), CHANGED).status_code == 403, name
     operator.handler.enforce_csrf_checks = True
     assert operator.post(address("cancel_task", "acme", own)).status_code == 403, "a form without its token"

@@ -226,7 +226,8 @@
       const own = form.cloneNode(true);
       own.removeAttribute("id");
       own.hidden = false;
-      own.action = SW.link(task).replace(/change\/$/, "do/rerun-from/");
+      const there = form.dataset.action;
+      own.action = there ? there.replace("00000000-0000-0000-0000-000000000000", task.id) : SW.link(task).replace(/change\/$/, "do/rerun-from/");
       strip.append(own);
     }
   }
