@@ -42,7 +42,8 @@ class _Sender:
         """Send a hint; ``RedisError`` when Redis is away. A connection lost since the last hint is opened anew."""
         with self._lock:
             if self._connection is None or not self._answered():
-                self._connection = self._pool.get_connection()
+                # Not out of the pool: what it wants to be asked differs from one release of redis-py to the next.
+                self._connection = self._pool.connection_class(**self._pool.connection_kwargs)
             try:
                 self._connection.send_command("PUBLISH", channel, message)
             except redis_client.RedisError:
@@ -65,7 +66,6 @@ class _Sender:
     def _give_up(self) -> None:
         connection, self._connection = self._connection, None
         connection.disconnect()
-        self._pool.release(connection)
 
 
 @cache
