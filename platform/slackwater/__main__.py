@@ -6,6 +6,7 @@ import gc
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 
 from slackwater.cli import NAMES
 
@@ -26,7 +27,11 @@ def main() -> None:
 
 def manage() -> None:
     """Run a management command, with the settings of the embedded servers unless told otherwise."""
-    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "slackwater.settings.embedded")
+    given = os.environ.get("DJANGO_SETTINGS_MODULE")
+    if given:
+        sys.path[:0] = [str(Path.cwd())]  # where `manage.py` and `celery -A` find a project's settings
+    else:
+        os.environ["DJANGO_SETTINGS_MODULE"] = "slackwater.settings.embedded"
     try:
         from django.core.exceptions import ImproperlyConfigured
         from django.core.management import execute_from_command_line
@@ -44,6 +49,11 @@ def manage() -> None:
         if "--traceback" in sys.argv:
             raise
         raise SystemExit(f"slackwater: {str(error).strip()}") from None
+    except ModuleNotFoundError as error:
+        if not given or error.name not in (given, given.partition(".")[0]) or "--traceback" in sys.argv:
+            raise
+        said = f"DJANGO_SETTINGS_MODULE names {given}, and there is no module {error.name} here"
+        raise SystemExit(f"slackwater: {said}: call it in the project's folder") from None
 
 
 def _load(name: str = "") -> None:

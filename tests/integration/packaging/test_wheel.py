@@ -209,6 +209,20 @@ def test_a_guest_with_apps_and_users_of_its_own_is_clean(python: Path, guest: tu
     assert 'SLACKWATER["LABEL"] is no setting' in said
 
 
+def test_the_command_finds_the_settings_of_the_project_it_is_called_in(
+    python: Path, guest: tuple[Path, dict[str, str]]
+) -> None:
+    folder, env = guest
+    env = {**env, "DJANGO_SETTINGS_MODULE": "guest.settings"}
+    program = (python, "-P", "-m", "slackwater")  # as the installed program: the folder is not on its path
+    assert "no issues" in run(*program, "check", cwd=folder, env=env)
+    said = run(*program, "check", cwd=folder.parent, env=env, fails=True)
+    assert said == (
+        "slackwater: DJANGO_SETTINGS_MODULE names guest.settings, and there is no module guest.settings here: "
+        "call it in the project's folder\n"
+    )
+
+
 @pytest.mark.slow
 def test_type_checkers_see_the_names(python: Path, tmp_path: Path, plain: dict[str, str]) -> None:
     (tmp_path / "mine.py").write_text(TYPED)
