@@ -173,6 +173,10 @@ class Publishing:
         """Refuse an ordinary message that names handlers in its links: they would run beside the ledger."""
         for leaf in leads_to(name, kwargs, options):
             if self.is_handler(leaf):
+                if name in MAPS:
+                    raise InvalidInput(
+                        f"map, starmap and chunks of {leaf} cannot be stored; write a group", field="canvas"
+                    )
                 raise InvalidInput(
                     f"{name} is an ordinary Celery task: the handler {leaf} cannot follow or be part of it"
                 )

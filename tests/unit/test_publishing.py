@@ -207,6 +207,13 @@ def test_a_handler_is_never_published(ledger: Ledger, sent: list[str], publish: 
     assert not sent
 
 
+def test_the_refusal_of_a_map_says_what_to_write(ledger: Ledger, sent: list[str]) -> None:
+    for made in (add.map([1]), add.starmap([(1, 2)])):
+        with pytest.raises(InvalidInput, match=r"starmap and chunks of p\.add cannot be stored; write a group"):
+            made.delay()
+    assert not sent
+
+
 @pytest.mark.parametrize("publish", [
     lambda: plain.apply_async(link=add.s(1)), lambda: plain.apply_async(link_error=[add.s(1)]),
     lambda: add.map([(1, 2)]).delay(), lambda: group(add.s(1, 2)).apply_async(link=add.s(4)),
