@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.labels import admits
 from scheduler_ext.core.resources import add, fits, subtract, zero
 from scheduler_ext.core.types import (
     MILLI,
@@ -38,8 +39,10 @@ WHY: Final = {
 """Why not more was claimed, in words."""
 TOOK_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
 """Upper bounds in seconds of the buckets that rounds are counted in by how long they took; one more holds the longer."""
-Waiting = set[tuple[WorkKind, int | None, Vector, str]]
-"""What was left waiting: kind, handler, what it takes, and why."""
+Work = tuple[WorkKind, int | None, frozenset[str]]
+"""Kind, handler, and the labels it requires."""
+Waiting = set[tuple[Work, Vector, str]]
+"""What was left waiting: the work, what it takes, and why."""
 
 
 class Tally:
@@ -98,25 +101,26 @@ class Tally:
         """What was left waiting by plan and reason, with those behind it, and what that asks for."""
         by_plan: dict[str, Counter[str]] = {}
         waiting: Waiting = set()
-        known: dict[tuple[WorkKind, int | None], bool] = {}
+        known: dict[Work, bool] = {}
         for line in snapshot.lines:
             row = by_plan.setdefault(plans.get(line.tenant_id, ""), Counter())
             front = Reason.SHARE
+            require = line.labels.require if line.labels is not None else frozenset()
             for task in line.heads:
                 reason = plan.left.get(task.task_id)
                 if reason is None:
                     continue
                 front = reason = front if reason is Reason.POSITION else reason
                 name = reason.name.lower()
-                key = (task.kind, task.handler_id)
+                work = (task.kind, task.handler_id, require)
                 if reason is Reason.NO_SLOT:
-                    if key not in known:
-                        known[key] = any(node.has_slot(*key) for node in nodes)
-                    name = "no_resource" if known[key] else name
+                    if work not in known:
+                        known[work] = any(node.runs(work) and node.has_slot(work[0]) for node in nodes)
+                    name = "no_resource" if known[work] else name
                 elif reason is Reason.SHARE and full:
                     name = "round_full"
                 row[name] += 1
-                waiting.add((*key, taken_by(line, task.kind), name))
+                waiting.add((work, taken_by(line, task.kind), name))
         return by_plan, waiting
 
 
@@ -146,20 +150,25 @@ class _NodeAccount:
         if decision.exclusive:
             self._taken = add(self._taken, taken_by(line, decision.kind))
 
-    def has_slot(self, kind: WorkKind, handler: int | None) -> bool:
-        """Whether it runs such work and has a slot left for it."""
-        return self._left.get(kind, 0) > 0 and (handler is None or handler in self.view.handlers)
+    def runs(self, work: Work) -> bool:
+        """Whether it may ever run such work, for all that is known of kinds, handlers and labels."""
+        kind, handler, require = work
+        known = kind in self._left and (handler is None or handler in self.view.handlers)
+        return known and admits(self.view.labels, require)
+
+    def has_slot(self, kind: WorkKind) -> bool:
+        return self._left.get(kind, 0) > 0
 
     def why(self, waiting: Waiting) -> str:
         """Why no more was claimed for the node."""
         if not any(left > 0 for left in self._left.values()):
             return "no_slot"
         free = subtract(self._account.free, self._taken)
-        runs = [each for each in waiting if each[0] in self._left
-                and (each[1] is None or each[1] in self.view.handlers)]  # fmt: skip
-        if not runs:
+        able = [each for each in waiting if self.runs(each[0])]
+        if not able:
             return "no_work"
-        if not any(self.has_slot(kind, handler) for kind, handler, _, _ in runs):
+        with_slot = [each for each in able if self.has_slot(each[0][0])]
+        if not with_slot:
             return "no_slot"
-        roomy = [each for each in runs if self.has_slot(*each[:2]) and fits(each[2], free)]
-        return min(each[3] for each in roomy) if roomy else "no_resource"
+        roomy = [why for _, vector, why in with_slot if fits(vector, free)]
+        return min(roomy) if roomy else "no_resource"

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.labels import labels_of
 from scheduler_ext.core.types import PoolView, TenantView, WorkKind
 from scheduler_ext.policies.registry import share_policy
 from scheduler_ext.round.prioritizer import prioritize
@@ -31,6 +32,17 @@ def test_each_plan_and_node_says_why_no_more_was_claimed() -> None:
     assert why == {"n1": (2, 1, 1, "no_resource"), "n2": (4, 0, 0, "paused")}
     assert all(row[3] in WHY for row in why.values())
     assert tally.take({}) == {}, "nothing has been counted since"
+
+
+def test_slots_of_nodes_without_the_required_labels_are_no_missing_resource() -> None:
+    asking = many(1, 3, labels=labels_of(["gpu"], []))
+    nodes = [node(1, 2), node(2, 1, labels=frozenset({"gpu", "reserved"})), node(3, 2, labels=frozenset({"reserved"}))]
+    view = snapshot([asking], nodes)
+    plan, tally = prioritize(view, CONF, share_policy("equal")), Tally(CONF)
+    tally.count(view, plan, plan.decisions)
+    told = tally.take({1: "pro"})
+    assert told["plans"] == [{"plan": "pro", "claimed": 1, "left": {"no_slot": 2}}]
+    assert {row["node"]: row["why"] for row in told["nodes"]} == {"n1": "no_work", "n2": "no_slot", "n3": "no_work"}
 
 
 def test_the_busiest_round_is_told_of_and_one_that_was_full_says_so() -> None:
