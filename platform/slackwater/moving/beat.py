@@ -26,6 +26,8 @@ FIELDS = (
     ("day_of_week", 7, 0),
 )
 """Of a crontab, in cron's order: how many values there are, and the first."""
+NOT_OF_SCHEDULES: Final = frozenset({"task_id", "chain", "chord", "group_id", "link", "link_error"})
+"""Options of a call that a schedule's template has no place for."""
 COLUMNS: Final[dict[str, type[Any]]] = {"args": list, "kwargs": dict, "headers": dict}
 """Of a periodic task: those that hold JSON, and of which kind."""
 
@@ -95,6 +97,8 @@ def schedule_of(entry: Entry, app: Celery) -> dict[str, Any]:
         raise InvalidInput("cannot be read as JSON of its kind; beat cannot send it either", field=entry.unread)
     if entry.once and not isinstance(entry.when, datetime):
         raise InvalidInput("give a moment (clocked) to what is to run a single time", field="one_off")
+    if lost := sorted(NOT_OF_SCHEDULES & entry.options.keys()):
+        raise InvalidInput("cannot be kept: each firing is a task of its own", field=f"options.{lost[0]}")
     fields = fields_of_call(entry.options, app, timezone.now(), "options")
     if "start_at" in fields:
         raise InvalidInput("the schedule says when a task starts", field="options.countdown")

@@ -14,6 +14,11 @@ SKIPPED: Final = {"node_modules", "site-packages", "__pycache__", "venv", "env",
 CALLS: Final = {option.name: option for option in OPTIONS if CALLED in option.given}
 ARGUMENTS: Final = {"args", "kwargs", "name"}
 RETRY: Final = {"args", "kwargs", "exc", "throw", "eta", "countdown", "max_retries"}
+POSITIONS: Final = {
+    "apply_async()": ("args", "kwargs", "task_id", "producer", "link", "link_error"),
+    "send_task()": ("name", "args", "kwargs", "countdown", "eta", "task_id"),
+}
+"""What such a call takes without its name."""
 MAPS: Final = {"map", "starmap", "chunks"}
 
 
@@ -47,7 +52,7 @@ def _call(node: ast.Call, func: ast.Attribute, where: str, functions: Collection
     subject = f"{on}.{func.attr}()" if on else f".{func.attr}()"
     if func.attr in ("apply_async", "send_task", "apply_async_on_commit"):
         yield from _options(node, subject, where, strict=True)
-    elif func.attr in ("set", "signature"):
+    elif func.attr in ("set", "signature", "subtask"):
         yield from _options(node, subject, where, strict=False)
     elif func.attr in ("delay", "delay_on_commit") and on in functions:
         yield Finding(kind="call", subject=subject, where=where, verdict=Verdict.CARRIES)
@@ -62,8 +67,8 @@ def _call(node: ast.Call, func: ast.Attribute, where: str, functions: Collection
 def _options(node: ast.Call, subject: str, where: str, *, strict: bool) -> Iterator[Finding]:
     """Each option of a call. ``strict``: it is Celery's call for sure, whatever it is given."""
     told = 0
-    for keyword in node.keywords:
-        name = keyword.arg
+    by_place = POSITIONS.get(subject.rpartition(".")[2], ())[: len(node.args)]
+    for name in (*by_place, *(keyword.arg for keyword in node.keywords)):
         option = CALLS.get(name or "")
         if name is None and strict:
             yield Finding(kind="call", subject=subject, where=where, verdict=Verdict.CHANGES, option="**",

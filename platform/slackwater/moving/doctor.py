@@ -40,22 +40,23 @@ def load(name: str) -> Celery:
 
 def examine(app: Celery, patterns: Collection[str], places: Collection[Path]) -> list[Finding]:
     """Everything there is to say of the tasks that ``patterns`` name, the calls in ``places``, and the periodic tasks."""
-    tasks = [
-        task
-        for name, task in sorted(app.tasks.items())
-        if not name.startswith(("celery.", "slackwater.")) and any(fnmatchcase(name, one) for one in patterns)
-    ]
+    tasks = [task for name, task in sorted(app.tasks.items()) if _is_asked_for(name, patterns)]
     found = [finding for task in tasks for finding in _task(task)]
     functions = {task.name.rpartition(".")[2] for task in tasks} | {task.run.__name__ for task in tasks}
     for path in call_sites.files(places):
         found += call_sites.read(path, functions)
-    names = {task.name for task in tasks}
-    return found + list(entries([one for one in beat.of_app(app) if one.task in names], app))
+    return found + list(entries(beat.of_app(app), app, patterns))
 
 
-def entries(periodic: Iterable[beat.Entry], app: Celery) -> Iterator[Finding]:
-    """Whether each periodic task can be told as a schedule."""
+def entries(periodic: Iterable[beat.Entry], app: Celery, patterns: Collection[str]) -> Iterator[Finding]:
+    """Whether each periodic task that ``patterns`` name can be told as a schedule."""
     for entry in periodic:
+        if not _is_asked_for(entry.task, patterns):
+            continue
+        if entry.task not in app.tasks:
+            yield Finding(kind="beat", subject=entry.name, option="task", verdict=Verdict.REFUSED,
+                          why=f"the app has no task {entry.task}")  # fmt: skip
+            continue
         try:
             beat.schedule_of(entry, app)
         except InvalidInput as error:
@@ -63,6 +64,10 @@ def entries(periodic: Iterable[beat.Entry], app: Celery) -> Iterator[Finding]:
                           why=error.message)  # fmt: skip
         else:
             yield Finding(kind="beat", subject=entry.name, verdict=Verdict.CARRIES, why="`slackwater import-beat`")
+
+
+def _is_asked_for(name: str, patterns: Collection[str]) -> bool:
+    return not name.startswith(("celery.", "slackwater.")) and any(fnmatchcase(name, one) for one in patterns)
 
 
 def _task(task: Any) -> Iterator[Finding]:

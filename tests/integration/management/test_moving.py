@@ -69,14 +69,20 @@ def test_the_doctor_says_of_each_what_becomes_of_it() -> None:
         ("call", "plain.apply_async()", "**"): "changes",
         ("call", ".set()", "priority"): "carries over",
         ("call", "plain.map()", ""): "refused",
+        ("call", "plain.subtask()", "task_id"): "refused",
         ("call", "app.send_task()", "colour"): "refused",
         ("call", "self.retry()", "queue"): "refused",
         ("beat", "each morning", ""): "carries over",
         ("beat", "each minute", ""): "carries over",
         ("beat", "weekdays", ""): "carries over",
+        ("beat", "by name", "options.task_id"): "refused",
+        ("beat", "with a link", "options.link"): "refused",
+        ("beat", "gone", "task"): "refused",
         ("beat", "in a hurry", "schedule"): "refused",
         ("beat", "friday the 13th", "schedule"): "refused",
     }
+    named = [f["where"] for f in told["findings"] if f["option"] == "task_id" and f["kind"] == "call"]
+    assert len(named) == 3, "by its keyword, by its place, and of a signature"
     assert told["counts"]["refused"] == len([f for f in told["findings"] if f["verdict"] == "refused"])
 
 
@@ -121,7 +127,9 @@ def test_periodic_tasks_become_schedules(acme: Tenant) -> None:
     assert code == 1
     rows = {row["name"]: (row["outcome"], row["detail"]) for row in json.loads(said)}
     left = {name: detail for name, (outcome, detail) in rows.items() if outcome == "not imported"}
-    assert left.keys() == {"at sunset", "in a hurry", "friday the 13th", "nobody's"}
+    assert left.keys() == {
+        "at sunset", "in a hurry", "friday the 13th", "nobody's", "by name", "with a link", "gone",
+    }  # fmt: skip
     assert "no worker has exported" in left["nobody's"]
     made = {row.name: row for row in Schedule.objects.unscoped().filter(tenant=acme)}
     assert made.keys() == rows.keys() - left.keys()

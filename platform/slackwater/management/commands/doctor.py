@@ -51,9 +51,10 @@ class Command(PlatformCommand):
         if not options["app"]:
             raise InvalidInput("name the app, or give --compare", field="app")
         app = doctor.load(options["app"])
-        found = doctor.examine(app, options["task"] or ["*"], options["places"])
+        patterns = options["task"] or ["*"]
+        found = doctor.examine(app, patterns, options["places"])
         try:
-            found += doctor.entries(beat.of_database(), app)
+            found += doctor.entries(beat.of_database(), app, patterns)
         except DatabaseError as error:
             self.stderr.write(f"The periodic tasks of the database are not among them: {str(error).strip()}")
         counts = Counter({verdict.value: 0 for verdict in Verdict}) + Counter(one.verdict.value for one in found)
