@@ -91,7 +91,7 @@ bench: env-dev ## compare with Celery and its peers, write docs/benchmarks.md
 
 bench-fairness: env-dev ## each promise about fairness, simulated and then live (some minutes), written into docs/fairness.md
 	@$(PYTHON) -m tests.lab fairness $(FAIRNESS_ARGS)
-	@for one in quota fairness urgent; do $(PYTHON) -m tests.lab bench --scenario $$one --page docs/fairness.md || exit 1; done
+	@for one in starts quota fairness urgent; do $(PYTHON) -m tests.lab bench --scenario $$one --page docs/fairness.md || exit 1; done
 
 torture: env-dev ## a mixed workload on real processes that are killed, stopped and cut off at random
 	@$(PYTHON) -m tests.lab torture $(TORTURE_ARGS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ SMALL = {
     "steps": ("tasks=400", "round=64", "batch=32"),
     "quota": ("permille=20", "children=2"),
     "fairness": ("seconds=3", "slots=4", "task_ms=100"),
+    "starts": ("task_ms=100", "orders=1"),
     "urgent": ("seconds=3", "slots=4", "task_ms=50", "overload=3", "urgent_per_s=5"),
 }
 
@@ -70,6 +72,19 @@ def _fairness(lines: list[dict[str, Any]]) -> None:
     assert line["quiet_beside_ms"]["n"] > 0
 
 
+def _starts(lines: list[dict[str, Any]]) -> None:
+    """The last of the urgent ones come after all that are not; what was late, pressed or wide got its turn."""
+    found = [(line["promise"], line["now"]) for line in lines]
+    assert [now.count("A") for promise, now in found if promise == "urgency buys no share"] == [30, 30]
+    assert all(now.endswith("AAAAAA") for promise, now in found if promise == "urgency buys no share")
+    pressed, path, between = (now for promise, now in found if promise == "order in and between workflows")
+    assert pressed.index("p") < pressed.index("c") < 12
+    assert "s" in between.split(",")[0].rstrip("L"), "a small workflow goes before the rest of a large one"
+    started, last = (float(word) for word in re.findall(r"[0-9.]+", found[-1][1]))
+    assert started < last - 2
+    assert len(path.split(",")[0]) == 10
+
+
 def _urgent(lines: list[dict[str, Any]]) -> None:
     (line,) = lines
     assert line["missing"] == 0
@@ -82,5 +97,6 @@ def _schedules(lines: list[dict[str, Any]]) -> None:
 
 
 CHECKS = {
-    "limiter": _limiter, "quota": _quota, "fairness": _fairness, "urgent": _urgent, "schedules": _schedules,
+    "limiter": _limiter, "quota": _quota, "fairness": _fairness, "schedules": _schedules,
+    "starts": _starts, "urgent": _urgent,
 }  # fmt: skip

@@ -137,6 +137,13 @@ SCENARIOS: Mapping[str, Scenario] = {
             scheduler={},
         ),
         Scenario(
+            name="starts",
+            title="Each promise live: a letter is a start, in order",
+            parameters={"task_ms": 400, "children": 2, "orders": 6},
+            columns={"promise": "promise", "case": "case", "before": "the release before", "now": "now"},
+            scheduler={},
+        ),
+        Scenario(
             name="flushall",
             title="Redis emptied while tasks wait and the queues are full; Redis memory by backlog",
             parameters={

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from math import prod
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
+from scheduler_ext.policies.registry import order_policy, share_policy
 from scheduler_ext.simulation import report, scenarios, traces
+from scheduler_ext.simulation.engine import Engine
+from scheduler_ext.simulation.generator import generate
 from scheduler_ext.simulation.layout import edges_of
+from scheduler_ext.simulation.learning import Learning
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
 from tests.unit.simulation.test_examples import SECOND, simulate
 from tests.unit.simulation.test_fair_share import EIGHT, Given, held, jobs, steady, waits
@@ -106,6 +112,20 @@ def late() -> Iterator[Row]:
               NOT_MEASURED, f"{run.started_us[task.index] / SECOND:g} s")  # fmt: skip
 
 
+def pressed() -> Iterator[Row]:
+    """What others wait for."""
+    work = [Job(n, n * SECOND // 2, SECOND) for n in range(1000)]
+    work += [
+        Job(1000, 500 * SECOND, SECOND, priority=-10),
+        Job(1001, 500 * SECOND, SECOND, priority=1000, parents=(1000,)),
+    ]
+    run = simulate(work, Cell(nodes=1, slots=1), share=SHARE)
+    case = "one slot, 1,000 tasks of 1 s in 500 s, then one of priority -10 whose child has 1000: the child starts at"
+    yield Row(
+        "order in and between workflows", case, "1,001 s (arrival not told)", f"{run.started_us[1001] / SECOND:g} s"
+    )
+
+
 def wide() -> Iterator[Row]:
     """Three thousand jobs on 128 CPUs, expected one to eight times as long as they run."""
     worst = {}
@@ -146,7 +166,7 @@ def examples() -> Iterator[Row]:
 
 def workflows(folder: Path) -> Iterator[Row]:
     """Recorded workflows, each alone and sixty in a mix."""
-    recorded = [traces.read(path)[0] for path in sorted(folder.glob("*.json"))]
+    recorded = [traces.read(path)[0] for path in sorted(folder.rglob("*.json"))]
     promise, bounds, bests = "order in and between workflows", [], []
     for trace in recorded:
         for slots in (2, 4, 8):
@@ -171,6 +191,49 @@ def workflows(folder: Path) -> Iterator[Row]:
             ):
                 told = ", ".join(f"{gain:+.0%}" for gain in sorted(gains))
                 yield Row(promise, case + what, "no such order", told)
+
+
+def learnt(folder: Path | None) -> Iterator[Row]:
+    """Run times learnt from what has ended: a log without requests, and made-up work with requests that are too long."""
+    promise = "run times are learnt"
+    told = {"requested": "requests", "learnt": "what is learnt", "given": "the real ones, which nobody has"}
+    for path in sorted(folder.rglob("*.swf.gz")) if folder else ():
+        for how, words in told.items():
+            trace, cell = traces.read(path)
+            found = report.measure(_expecting(traces.hurry(trace, 1.5), cell, how))
+            case = f"{path.name.removesuffix('.swf.gz')}, load 1.5, {len(trace.jobs):,} jobs: mean wait by {words} (backfilled)"
+            yield Row(promise, case, "not there" if how == "learnt" else NOT_MEASURED,
+                      f"{found.wait_mean_s:,.0f} s ({found.backfilled:,})")  # fmt: skip
+    for how in ("requested", "learnt"):
+        trace, cell = generate(USERS, seed=1)
+        found = report.measure(_expecting(trace, cell, how))
+        case = f"24 users, 128 CPUs, requests one to eight times too long: mean wait by {told[how]}"
+        yield Row(promise, case, "not there" if how == "learnt" else NOT_MEASURED, f"{found.wait_mean_s:,.0f} s")
+
+
+USERS: Final = {
+    "duration_s": 60_000,
+    "cell": {"nodes": 1, "slots": 128},
+    "tenants": [
+        {
+            "name": f"user {n}", "vector": {"cpu_milli": 1000 * (1, 2, 4, 8, 16, 32)[n % 6]},
+            "arrivals": {"process": "poisson", "per_s": 0.84 * 128 / 24 / 400 / (1, 2, 4, 8, 16, 32)[n % 6]},
+            "run_s": {"distribution": "lognormal", "mean": 400, "sigma": 1.2},
+            "expected": {"distribution": "uniform", "low": 1, "high": 8},
+        }
+        for n in range(24)
+    ],
+}  # fmt: skip
+"""Each user asks for as many CPUs in all as any other."""
+
+
+def _expecting(trace: Trace, cell: Cell, how: str) -> Run:
+    """As `manage.py simulate --expect` does it."""
+    learning = None if how == "given" else Learning(trace, learns=how == "learnt")
+    conf = SchedulerConf(delayable_permille=1000)
+    return Engine(
+        trace, cell, order=order_policy("fifo"), share=share_policy(SHARE), conf=conf, learning=learning
+    ).run(time.perf_counter)  # fmt: skip
 
 
 LISTS: Final = 100

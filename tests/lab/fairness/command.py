@@ -32,19 +32,21 @@ class Command(BaseCommand):
         """Declare the options."""
         parser.add_argument("--page", type=Path, default=ROOT / "docs" / "fairness.md", help="where the table goes")
         parser.add_argument(
-            "--recorded", type=Path, default=ROOT.parent / "shared" / "data" / "workflows", metavar="FOLDER",
-            help="recorded workflows (WfFormat 1.5); without them their rows are left out",
+            "--recorded", type=Path, metavar="FOLDER",
+            help="recorded workflows (WfFormat 1.5, .json) and logs (.swf.gz); without them their rows are left out",
         )  # fmt: skip
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run, print, write."""
         rows: list[cases.Row] = []
-        for make in (cases.tags, cases.ties, cases.resources, cases.late, cases.wide, cases.examples):
+        for make in (cases.tags, cases.ties, cases.resources, cases.late, cases.wide, cases.examples, cases.pressed):
             rows += make()
-        if any(options["recorded"].glob("*.json")):
-            rows += cases.workflows(options["recorded"])
+        recorded = options["recorded"]
+        rows += cases.learnt(recorded)
+        if recorded is not None and any(recorded.rglob("*.json")):
+            rows += cases.workflows(recorded)
         else:
-            self.stderr.write(f"no recorded workflows in {options['recorded']}: their rows are left out")
+            self.stderr.write("no recorded workflows (--recorded FOLDER): their rows are left out")
         for row in rows:
             self.stdout.write("  ".join(row))
         lines = [row._asdict() for row in rows]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from tests.lab.benchmarks.live import drain, fairness, flushall, limiter, million, neighbours, quota, urgent
+from tests.lab.benchmarks.live import drain, fairness, flushall, limiter, million, neighbours, quota, starts, urgent
 
 LIVE: dict[str, Callable[..., None]] = {
     "quota": quota.run,
@@ -13,4 +13,5 @@ LIVE: dict[str, Callable[..., None]] = {
     "drain": drain.run,
     "million": million.run,
     "neighbours": neighbours.run,
+    "starts": starts.run,
 }

@@ -19,7 +19,7 @@ import tests.lab.benchmarks.handlers  # noqa: F401 - registers what is submitted
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from slackwater_conf import conf
 from slackwater_resources.models import Tier
-from slackwater_tasks.submission.service import submit_many
+from slackwater_tasks.submission.service import submit_many, submit_workflow
 from slackwater_tenants.models import Plan, Tenant
 from tests.lab.benchmarks import ground
 from tests.lab.benchmarks.channel import CHANNEL_FILE, Channel
@@ -40,6 +40,8 @@ class Item:
     fields: Mapping[str, Any]
     run_s: float
     units: int = 1
+    flow: str = ""
+    """Those of a name that are due together are submitted as one workflow."""
 
 
 class LiveCell:
@@ -99,14 +101,17 @@ class LiveCell:
         return numbers
 
     def _hand_in(self, at: int, stop: int, now_s: float) -> int:
-        due: dict[int, tuple[Tenant, list[dict[str, Any]]]] = {}
+        due: dict[tuple[int, str], tuple[Tenant, list[dict[str, Any]]]] = {}
         while at < stop and self.items[at].due_s <= now_s:
             item = self.items[at]
             fields = {"handler": "bench.awork", "args": [at, item.run_s * 1000], **item.fields}
-            due.setdefault(item.tenant.pk, (item.tenant, []))[1].append(fields)
+            due.setdefault((item.tenant.pk, item.flow), (item.tenant, []))[1].append(fields)
             at += 1
-        for tenant, tasks in due.values():
-            submit_many(tenant, tasks)
+        for (_, flow), (tenant, tasks) in due.items():
+            if flow:
+                submit_workflow(tenant, {"name": flow, "tasks": tasks})
+            else:
+                submit_many(tenant, tasks)
         return at
 
     def wait_s(self, number: int) -> float:
