@@ -167,6 +167,7 @@ def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Submitted", detail["submitted_at"]),
         ("Submitted by", detail["submitted_by"]),
         ("Admitted by", Component.objects.filter(pk=task.admitted_by).first() if task.admitted_by else None),
+        ("Scheduling", detail["scheduling_type"]),
         ("Started", detail["started_at"]),
         ("Finished", detail["finished_at"]),
         ("Node", detail["node"]),
