@@ -24,7 +24,7 @@ class SmallestWorkflow(SmallestFirst):
     weight: int = 2
     """How many times its work a workflow may be passed by later ones."""
     most_s: int = 200
-    """For how long at most: about twice the mean work of a workflow holds the 95th percentile near that of ``fifo``."""
+    """For how long at most: 1.5 times the mean work of a workflow holds the 95th percentile near that of ``fifo``."""
 
     def size_us(self, task: RankInput) -> int:
         """The work of its workflow; of a task by itself, its own."""

@@ -295,7 +295,7 @@ def _mix(recorded: list[Trace], load: float, seed: int, order: str, work_s: tupl
                             parents=tuple(first + parent for parent in job.parents)))  # fmt: skip
         groups.append((at, range(first, len(made))))
         alone.append(max(critical(trace) * scale / SECOND, want / slots))
-    parameters = {"most_s": int(2 * mean)} if order == "workflow" else {}
+    parameters = {"most_s": int(1.5 * mean)} if order == "workflow" else {}
     run = simulate(made, Cell(nodes=1, slots=slots), order, SHARE, order_parameters=parameters)
     took = sorted(max(run.ended_us[n] for n in members) / SECOND - at for at, members in groups)
     pooled = _shortest_left([at for at, _ in groups], [want / slots for want in wanted])
