@@ -72,6 +72,8 @@ class PlatformCommand(BaseCommand):
     def handle(self, *args: Any, **options: Any) -> None:
         """Run, and turn what goes wrong into one line and an exit code."""
         self.as_json: bool = options.get("json", False)
+        self.goes_on = bool(options.get("watch"))
+        """More follows: for programs each answer is one line."""
         out: Any = self.stdout
         error: Any = self.stderr
         self.stdout = OutputWrapper(cast("TextIO", Harmless(out._out)))
@@ -124,7 +126,8 @@ class PlatformCommand(BaseCommand):
 
     def show(self, value: Any) -> None:
         """Print a value as JSON."""
-        said = json.dumps(value, cls=DjangoJSONEncoder, indent=2, ensure_ascii=False)
+        indent = None if self.goes_on else 2
+        said = json.dumps(value, cls=DjangoJSONEncoder, indent=indent, ensure_ascii=False)
         self.stdout.write(harmless_json(said))
 
     def answer(self, value: Any, *lines: str) -> None:

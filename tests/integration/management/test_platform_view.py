@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from uuid import UUID
 
 import pytest
@@ -80,3 +81,14 @@ def test_output_is_shown_with_its_time_and_followed_to_the_end(tenant: Tenant) -
     assert [line["text"] for line in run_json("status", task_id, "--logs")["logs"]] == ["odd\n[x]", "last"]
     fail(task_id)
     assert run("status", task_id, "--logs", "--follow").splitlines()[-1].endswith("#1 stdout info    last")
+    followed = run("status", task_id, "--logs", "--follow", "--json").splitlines()
+    assert [json.loads(line)["text"] for line in followed] == ["odd\n[x]", "last"], "one object a line"
+
+
+def test_the_nodes_of_a_tenant_are_those_of_its_cell(tenant: Tenant) -> None:
+    HandWorker()
+    HandWorker(cell="elsewhere")
+    assert {row["cell"] for row in run_json("nodes")} == {tenant.cell, "elsewhere"}
+    assert [row["cell"] for row in run_json("nodes", "--tenant", tenant.slug)] == [tenant.cell]
+    with pytest.raises(CommandError, match="there is no tenant 'nobody'"):
+        run("nodes", "--tenant", "nobody")

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput, NotFound
-from slackwater.management.console import PlatformCommand
+from slackwater.management.console import PlatformCommand, find_tenant
 from slackwater_resources import services
 from slackwater_resources.models import Node
 from slackwater_tasks.read import overview
@@ -25,11 +25,11 @@ ANSWERS = {
 
 class Command(PlatformCommand):
     help = (
-        "List the nodes of all cells with their capacity and what is in flight on each. "
+        "List the nodes of all cells, or of a tenant's, with their capacity and what is in flight on each. "
         "drain NODE: give it nothing new, hand back what has not begun, let what has checkpoints go on elsewhere. "
         "resume NODE: give it work again. --wanted: how many workers the waiting work asks for, down to none."
     )
-    for_tenant = False
+    all_tenants = True
     watches = True
 
     def add_arguments(self, parser: CommandParser) -> None:
@@ -50,7 +50,8 @@ class Command(PlatformCommand):
         if options["wanted"]:
             self._wanted()
             return
-        rows = overview.all_nodes(gone=options["all"])
+        tenant = find_tenant(options["tenant"]) if options["tenant"] else None
+        rows = [row for row in overview.all_nodes(gone=options["all"]) if tenant is None or row["cell"] == tenant.cell]
         self.answer_table(
             rows,
             "Nodes",

@@ -60,6 +60,7 @@ class Command(PlatformCommand):
     def _follow(self, wanted: UUID) -> None:
         """Its lines, from the first on, until it has ended."""
         tail = output.Tail(wanted, output.START)
+        self.goes_on = True
         while True:
             look = output.tails([tail])[0]
             for line in look.items:
