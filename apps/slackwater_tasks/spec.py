@@ -21,7 +21,6 @@ from scheduler_ext.core import labels
 from scheduler_ext.core.errors import MOST_FAULTS, DoesNotFit, InvalidInput, closest, together
 from scheduler_ext.core.states import Category, RunCondition
 from scheduler_ext.task import celery_json, references
-from scheduler_ext.task.celery_json import CALL, TYPED
 from slackwater_tasks.field_kinds import (
     LISTED,
     NEEDS,
@@ -287,11 +286,10 @@ def dump_payload(args: list[Any], kwargs: dict[str, Any], where: str) -> tuple[s
         if not isinstance(error.__cause__, TypeError):
             raise
         try:
-            plain = json.loads(celery_json.dumps([args, {name: kwargs[name] for name in kwargs if name != CALL}]))
+            plain = celery_json.written(args, kwargs)
         except (TypeError, ValueError):
             raise error from None
-        call = kwargs.get(CALL)
-        return _dump_both(plain[0], {**plain[1], CALL: {**(call or {}), TYPED: True}}, where)
+        return _dump_both(*plain, where)
 
 
 def _dump_both(args: list[Any], kwargs: dict[str, Any], where: str) -> tuple[str, str]:

@@ -31,6 +31,13 @@ def dumps(value: Any) -> str:
     return json.dumps(value, cls=Encoder, allow_nan=False, separators=(",", ":"))
 
 
+def written(args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments with every value beyond JSON written in Celery's way, and marked so; ``TypeError`` as :func:`dumps`."""
+    told = kwargs.get(CALL) or {}
+    plain = json.loads(dumps([args, {name: kwargs[name] for name in kwargs if name != CALL}]))
+    return plain[0], {**plain[1], CALL: {**told, TYPED: True}}
+
+
 def revived(value: Any) -> Any:
     """Read back every value that :func:`dumps` wrote in Celery's way; look-alikes stay as they are."""
     if isinstance(value, list):

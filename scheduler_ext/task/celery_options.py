@@ -216,16 +216,22 @@ def unused(app: Any, options: Mapping[str, Any]) -> list[str]:
     return sorted(name for name in CHOSEN & options.keys() if options[name] not in (None, False, usual.get(name)))
 
 
-def fields_of_call(options: Mapping[str, Any], app: Any, now: datetime, where: str = "") -> dict[str, Any]:
-    """Turn a call's options into fields of the task, and under ``CALL`` what its run is told; else ``InvalidInput``."""
+def fields_of_call(options: Mapping[str, Any], app: Any, now: datetime | None, where: str = "") -> dict[str, Any]:
+    """Turn a call's options into fields of the task, and under ``CALL`` what its run is told; else ``InvalidInput``.
+
+    ``now``: the ledger's clock; without one a ``countdown`` is for the ledger to count.
+    """
     prefix = f"{where}.options." if where else ""
     for name in options:
         if name not in CALL_OPTIONS:
             raise InvalidInput("cannot be kept: there is no such option of Celery's", field=f"{prefix}{name}")
     found: dict[str, Any] = {}
-    if options.get("countdown"):
-        found["start_at"] = now + timedelta(seconds=float(options["countdown"]))
+    if countdown := float(options.get("countdown") or 0):
+        found |= (
+            {"start_in_s": max(0.0, countdown)} if now is None else {"start_at": now + timedelta(seconds=countdown)}
+        )
     if options.get("eta") is not None:
+        found.pop("start_in_s", None)
         found["start_at"] = _moment(options["eta"])
     if (expires := options.get("expires")) is not None:
         if isinstance(expires, (int, float)):  # counted from the call, as Celery counts them

@@ -68,6 +68,10 @@ class Results(Protocol):
     def unreachable(self, task_id: str) -> bool:
         """Whether the caller's own open transaction submits the task, so that it cannot have run yet."""
 
+    def linger(self, task_id: str, pause_s: float, most_s: float) -> None:
+        """Let time pass until the next look at a task that is waited for: ``most_s`` seconds at most."""
+        time.sleep(min(pause_s, most_s))
+
 
 def install(app: Celery, ledger: Results) -> None:
     """Let ``app`` read results from the ledger, and revoke there, where the tasks are the ledger's."""
@@ -164,7 +168,7 @@ class LedgerBackend:
         while not result.ready():
             if time.monotonic() >= give_up:
                 raise TimeoutError("The operation timed out.")
-            time.sleep(min(interval or pause, max(0.0, give_up - time.monotonic())))
+            self._ledger.linger(result.id, interval or pause, max(0.0, give_up - time.monotonic()))
             pause = min(LAST_LOOK_S, pause * 1.5)
             if on_interval is not None:
                 on_interval()

@@ -15,6 +15,7 @@ from django.db import connection, transaction
 from scheduler_ext.core.errors import Conflict, NoTenant, NotFound
 from scheduler_ext.core.states import EdgeOutcome, TaskState
 from scheduler_ext.core.work import Started
+from scheduler_ext.task.canvas import Feed, alone, compile_canvas, names_in
 from scheduler_ext.task.context import TaskContext
 from scheduler_ext.task.publishing import Ledger
 from scheduler_ext.task.results import Seen
@@ -28,7 +29,7 @@ from slackwater_tasks.control.workflows import add_subtasks
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.runtime.task_backend import close_if_broken
-from slackwater_tasks.submission.canvas import Feed, compile_canvas, names_in, submit_canvas
+from slackwater_tasks.submission.canvas import submit_canvas
 from slackwater_tasks.submission.service import submit
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_in_context, tenant_scope
@@ -63,12 +64,12 @@ class CeleryCalls(Ledger):
     def submit(self, signature: Any, running: TaskContext | None) -> list[str]:
         if running is not None:
             return _from_task(signature, running)
-        tasks, _ = compile_canvas(signature)
+        tasks, _ = compile_canvas(signature, now=reference_cache.now)
         tenant = owner(signature.task)
         if len(tasks) > 1:
             ids = [str(one) for one in submit_canvas(tenant, signature, actor=ACTOR).result_ids]
         else:
-            ids = [str(submit(tenant, _alone(tasks[0]), actor=ACTOR).task_ids[0])]
+            ids = [str(submit(tenant, alone(tasks[0]), actor=ACTOR).task_ids[0])]
         if connection.in_atomic_block:
             _uncommitted.update(ids)
             transaction.on_commit(partial(_uncommitted.difference_update, ids))
@@ -165,15 +166,10 @@ def _value(found: Any) -> Any:
     return json.loads(found) if isinstance(found, str) else found
 
 
-def _alone(task: dict[str, Any]) -> dict[str, Any]:
-    """A task that nothing else names needs no name."""
-    return {key: value for key, value in task.items() if key not in {"name", "depends_on"}}
-
-
 def _from_task(signature: Any, running: TaskContext) -> list[str]:
     """Submit for a running task. A repeated attempt that makes the same calls submits nothing twice."""
     tasks, feed, key = _compiled(signature, running)
-    items = tasks if len(tasks) > 1 else [_alone(tasks[0])]
+    items = tasks if len(tasks) > 1 else [alone(tasks[0])]
     ids = running.hand_in(items, key=key)
     by_name = dict(zip((task["name"] for task in tasks), ids, strict=True))
     return [by_name[name] for name in names_in(feed)]
@@ -182,7 +178,7 @@ def _from_task(signature: Any, running: TaskContext) -> list[str]:
 def _compiled(signature: Any, running: TaskContext) -> tuple[list[dict[str, Any]], Feed, str]:
     """The tasks of a signature, where its result comes from, and the key under which they are stored once."""
     number = running.next_call()
-    tasks, feed = compile_canvas(signature, prefix=f"{running.task_id}.{number}:")
+    tasks, feed = compile_canvas(signature, prefix=f"{running.task_id}.{number}:", now=reference_cache.now)
     # Without the moments, which differ from one attempt to the next.
     said = [{key: value for key, value in task.items() if key not in {"start_at", "expires_at"}} for task in tasks]
     digest = hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]

@@ -2,40 +2,20 @@
 
     submit_canvas(tenant, chain(fetch.s(url), chord(group(thumb.s(100), thumb.s(200)), publish.s())))
 
-As in Celery, a task of a chain gets the result of the one before it as its first argument, the body of a chord the list
-of its header's results, and an immutable signature (``.si()``) gets nothing. What becomes of a signature's
-options says :mod:`scheduler_ext.task.celery_options`; fields of a Slackwater task are set with
-``signature.set(slackwater={"tier": "regular", "category": "urgent"})``; with ``{"map": {}}`` among them it runs once for each
-element of the list that the one before it returns, and hands on the list of its results.
+What becomes of it says :mod:`scheduler_ext.task.canvas`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Any
 from uuid import UUID
 
-from celery.canvas import Signature, maybe_signature
-
-from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.task import handlers
-from scheduler_ext.task.celery_json import CALL, ERRBACK
-from scheduler_ext.task.celery_options import fields_of_call, meant
-from scheduler_ext.task.publishing import MAPS
-from scheduler_ext.task.references import MARK
+from scheduler_ext.task.canvas import compile_canvas, names_in
 from slackwater_conf.database import in_ledger
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.submission.service import submit_workflow
 from slackwater_tenants.models import Tenant
-
-ACCUMULATE: Final = "celery.accumulate"
-"""Celery's task that stands behind a group for the list of its results."""
-_OWN: Final = frozenset(("task_id", "group_id", "chord", "chain"))
-WHOLES: Final = {"chain": _OWN | {"link", "link_error"}, "group": _OWN, "chord": _OWN}
-"""What a canvas may be given as a whole: Celery's own account of it, and what follows a chain."""
-Feed = str | list[Any]
-"""Where a value comes from: a task's name, or a list of such, nested as Celery nests results."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,157 +30,6 @@ class CanvasSubmission:
     created: bool
 
 
-@dataclass(slots=True)
-class _Compiler:
-    """Turns signatures into tasks whose names begin with ``prefix``."""
-
-    prefix: str = ""
-    tasks: list[dict[str, Any]] = field(default_factory=list)
-    _names: list[str] = field(default_factory=list)
-    """Of the tasks so far, without callbacks and errbacks."""
-
-    def compile(self, signature: Any, feed: Feed | None, where: str, header: Sequence[str] = ()) -> Feed:
-        """Add the tasks of a signature that gets ``feed``; returns where its result comes from.
-
-        ``header``: the tasks whose failure its errbacks hear of too, as the body of a chord.
-        """
-        kind = signature.get("subtask_type")
-        if kind in WHOLES:
-            _refuse_of_whole(signature, kind, where)
-        if kind == "chain":
-            return self._chain(signature, feed, where, header)
-        if kind == "group":
-            return self._group(_members(signature["kwargs"]["tasks"]), feed, where)
-        if kind == "chord":
-            return self._chord(signature, feed, where)
-        if kind is not None:
-            raise InvalidInput(f"a {kind} cannot be stored; write it as a group", field=where)
-        return self._task(signature, feed, where, header)
-
-    def _chain(self, signature: Any, feed: Feed | None, where: str, header: Sequence[str]) -> Feed:
-        steps = _members(signature["kwargs"]["tasks"])
-        if not steps:
-            raise InvalidInput("the chain is empty", field=where)
-        first = len(self._names)
-        for n, step in enumerate(steps):
-            feed = self.compile(step, feed, f"{where}.tasks[{n}]", () if n else header)
-        assert feed is not None
-        return self._callbacks(signature, feed, where, [*header, *self._names[first:]])
-
-    def _group(self, members: list[Any], feed: Feed | None, where: str) -> Feed:
-        if not members:
-            raise InvalidInput("the group is empty", field=where)
-        return [self.compile(member, feed, f"{where}.tasks[{n}]") for n, member in enumerate(members)]
-
-    def _chord(self, signature: Any, feed: Feed | None, where: str) -> Feed:
-        header = signature["kwargs"]["header"]
-        members = _members(header["kwargs"]["tasks"] if isinstance(header, Mapping) else header)
-        body = signature["kwargs"].get("body")
-        if body is None:
-            raise InvalidInput("the chord has no body", field=f"{where}.body")
-        first = len(self._names)
-        collected = self._group(members, feed, f"{where}.header")
-        if body.get("task") == ACCUMULATE:
-            return self._callbacks(body, collected, f"{where}.body", self._names[first:])
-        return self.compile(body, collected, f"{where}.body", self._names[first:])
-
-    def _task(self, signature: Any, feed: Feed | None, where: str, header: Sequence[str] = ()) -> Feed:
-        if signature["task"] in (*MAPS, "celery.chunks"):
-            raise InvalidInput("chunks, map and starmap cannot be stored; write them as a group", field=where)
-        immutable = bool(signature.get("immutable"))
-        args = list(signature.get("args") or ())
-        name = f"{self.prefix}{len(self.tasks)}:{signature['task']}"[:200]
-        kwargs, fields = dict(signature.get("kwargs") or {}), _options(signature, where)
-        if CALL in fields:
-            kwargs[CALL] = fields.pop(CALL)
-        if "map" in fields:
-            fields["map"] = _over(fields["map"], feed, where)
-        elif feed is not None and not immutable:
-            args.insert(0, {MARK: feed})
-        self.tasks.append({
-            "name": name, "handler": _handler(signature["task"]), "args": args, "kwargs": kwargs,
-            "depends_on": list(dict.fromkeys(names_in(feed))) if feed is not None else [], **fields,
-        })  # fmt: skip
-        self._names.append(name)
-        return self._callbacks(signature, name, where, [*header, name])
-
-    def _callbacks(self, signature: Any, feed: Feed, where: str, watched: list[str]) -> Feed:
-        """``link`` runs on success with the result; ``link_error`` where one of ``watched`` fails, told which and why."""
-        options, names = signature.get("options") or {}, self._names
-        for n, callback in enumerate(_members(options.get("link"))):
-            self._names = []
-            self.compile(callback, feed, f"{where}.link[{n}]")
-        for n, errback in enumerate(_members(options.get("link_error"))):
-            if errback.get("subtask_type") is not None:
-                raise InvalidInput("must be a single signature", field=f"{where}.link_error[{n}]")
-            self._names, place = [], len(self.tasks)
-            self._task(errback, None, f"{where}.link_error[{n}]")
-            task = self.tasks[place]
-            task |= {"condition": "any_failed", "depends_on": list(dict.fromkeys(watched))}
-            if not errback.get("immutable"):
-                task["kwargs"][CALL] = {**task["kwargs"].get(CALL, {}), ERRBACK: True}
-        self._names = names
-        return feed
-
-
-def _over(given: Any, feed: Feed | None, where: str) -> dict[str, Any]:
-    """The map of a signature over the result of the one before it."""
-    if not isinstance(feed, str) or not isinstance(given, Mapping):
-        raise InvalidInput(
-            "must be an object, of a signature that follows a single one", field=f"{where}.options.slackwater.map"
-        )
-    return {**given, "over": feed}
-
-
-def _refuse_of_whole(signature: Any, kind: str, where: str) -> None:
-    """``InvalidInput`` for what a chain, group or chord is given as a whole: nothing of it would reach its tasks."""
-    for name in meant(signature.get("options") or {}):
-        if name not in WHOLES[kind]:
-            raise InvalidInput(f"a {kind} cannot keep it: give it to its signatures", field=f"{where}.options.{name}")
-    if signature.get("args"):
-        raise InvalidInput(f"a {kind} cannot keep them: give them to its signatures", field=f"{where}.args")
-
-
-def _members(value: Any) -> list[Any]:
-    if value is None:
-        return []
-    several = value if isinstance(value, (list, tuple)) else [value]
-    return [maybe_signature(one) for one in several]
-
-
-def names_in(feed: Feed) -> Iterator[str]:
-    if isinstance(feed, str):
-        yield feed
-        return
-    for entry in feed:
-        yield from names_in(entry)
-
-
-def _handler(task: str) -> str:
-    export = handlers.of_task(task)
-    return export.name if export is not None else task
-
-
-def _options(signature: Any, where: str) -> dict[str, Any]:
-    """The fields that a signature's options become; under ``CALL`` what its run is told."""
-    options = signature.get("options") or {}
-    found = fields_of_call(options, signature.app, reference_cache.now(), where)
-    own = options.get("slackwater") or {}
-    if not isinstance(own, Mapping) or {"name", "handler", "args", "kwargs", "depends_on"} & set(own):
-        raise InvalidInput("may set a task's fields, but not what the canvas says", field=f"{where}.options.slackwater")
-    return {**found, **own}
-
-
-def compile_canvas(canvas: Any, *, prefix: str = "") -> tuple[list[dict[str, Any]], Feed]:
-    """The tasks of a signature, chain, group or chord, and where its result comes from."""
-    signature: Any = maybe_signature(canvas)
-    if not isinstance(signature, Signature):
-        raise InvalidInput("must be a Celery signature, chain, group or chord", field="canvas")
-    compiler = _Compiler(prefix=prefix)
-    feed = compiler.compile(signature, None, "canvas")
-    return compiler.tasks, feed
-
-
 @in_ledger
 def submit_canvas(tenant: Tenant, canvas: Any, *, name: str = "", actor: str = "",
                   idempotency_key: str | None = None) -> CanvasSubmission:  # fmt: skip
@@ -209,7 +38,7 @@ def submit_canvas(tenant: Tenant, canvas: Any, *, name: str = "", actor: str = "
     Every task in it must be exported. ``InvalidInput`` names the place in the canvas that cannot be kept; the other
     errors are those of a workflow's submission.
     """
-    tasks, feed = compile_canvas(canvas)
+    tasks, feed = compile_canvas(canvas, now=reference_cache.now)
     found = submit_workflow(tenant, {"name": name, "tasks": tasks}, actor=actor, idempotency_key=idempotency_key)
     assert found.workflow_id is not None
     ids = dict(zip((task["name"] for task in tasks), found.task_ids, strict=True))
