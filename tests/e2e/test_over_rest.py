@@ -40,6 +40,8 @@ def test_calls_canvases_and_results_go_over_rest_and_nothing_is_published(platfo
     assert found["failure"] == ["ValueError", "no"]
     assert found["states"] == ["FAILURE", True, False, True, "no"]
     assert found["children"]
+    assert found["once"]
+    assert found["linked"] == 3
     assert found["pending"] == ["PENDING", False]
     assert found["timeout"][0] == "TimeoutError"
     assert found["revoked"][:2] == ["REVOKED", "TaskRevokedError"]

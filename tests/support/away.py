@@ -62,6 +62,9 @@ def story(url: str, key: str, folder: str) -> dict[str, Any]:
     parent = app.nests.delay(folder)
     said = parent.get(timeout=60)
     found["children"] = {said["delay"], said["by_name"], *said["group"]} <= {one.id for one in parent.children}
+    once = [add.apply_async((3, 4), slackwater={"idempotency_key": "order-7"}).id for _ in range(2)]
+    found["once"] = once[0] == once[1]
+    found["linked"] = add.apply_async((1, 2), link=add.s(3)).get(timeout=60)
     late = add.apply_async((2, 6), countdown=3600)
     found["pending"] = [late.state, late.ready()]
     found["timeout"] = raised(lambda: late.get(timeout=0.2))

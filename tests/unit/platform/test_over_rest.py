@@ -108,6 +108,20 @@ def test_a_call_that_is_made_again_keeps_its_idempotency_key(app: Any, platform:
     assert len({one.headers["Idempotency-Key"] for one in platform.asked}) == 1
 
 
+def test_a_key_of_ones_own_is_the_requests_key(app: Any, platform: Platform) -> None:
+    app.add.apply_async((1, 2), slackwater={"idempotency_key": "order-7"})
+    assert platform.asked[0].headers["Idempotency-Key"] == "order-7"
+
+
+def test_a_process_that_was_forked_makes_connections_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = RestLedger(URL, "sw_key")
+    mine = ledger.client
+    assert ledger.client is mine
+    monkeypatch.setattr("slackwater.over_rest.os.getpid", lambda: -1)
+    assert ledger.client is not mine
+    assert ledger.client is ledger.client
+
+
 def test_a_canvas_is_one_workflow(app: Any, platform: Platform) -> None:
     add = app.add
     chained = chain(add.s(1, 2), add.s(10)).apply_async()
