@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from django.contrib import messages
 from django.contrib.admin.helpers import ACTION_CHECKBOX_NAME
@@ -22,6 +22,9 @@ from django.utils.safestring import SafeString
 
 from scheduler_ext.core.errors import SlackwaterError
 from slackwater_adminkit.services import because, log_act, tell, tell_each, why
+
+CHOSEN: Final = "chosen"
+"""The field in which a page of ours sends the keys of many rows, by comma: a form's fields are limited in number."""
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin as Base
@@ -81,6 +84,14 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         """Whether the user has a Django permission on this model; a read-only admin still honours ``change``."""
         return bool(request.user.has_perm(f"{self.opts.app_label}.{permission}_{self.opts.model_name}"))
 
+    def changelist_view(self, request: HttpRequest, extra_context: dict[str, Any] | None = None) -> HttpResponse:
+        """The list, and its actions; rows chosen on a page of ours come in one field."""
+        if chosen := request.POST.get(CHOSEN):
+            given = request.POST.copy()
+            given.setlist(ACTION_CHECKBOX_NAME, chosen.split(","))
+            request.POST = given  # type: ignore[assignment]  # as the list's own form would have sent it
+        return super().changelist_view(request, extra_context)
+
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
         """The class's own actions, and those of the buttons that the user may press."""
         found: dict[str, Any] = super().get_actions(request)
@@ -123,7 +134,7 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         narrowed = words_of(self, request)
         which = (f", of everything that matches {narrowed}" if narrowed else ", of all there are") if across else ""
         chosen = request.POST.getlist(ACTION_CHECKBOX_NAME)
-        hidden = [("action", name), *((ACTION_CHECKBOX_NAME, pk) for pk in (chosen[:1] if across else chosen))]
+        hidden = [("action", name), (CHOSEN, ",".join(chosen[:1] if across else chosen))]
         context = {
             **self.admin_site.each_context(request),
             "title": button.action,
@@ -139,8 +150,12 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         if not button.undo or not objects:
             return ""
         name = f"admin:{self.opts.app_label}_{self.opts.model_name}_changelist"
-        fields = [("action", button.undo), ("reason", "undone"), ("csrfmiddlewaretoken", get_token(request))]
-        fields += [(ACTION_CHECKBOX_NAME, str(obj.pk)) for obj in objects]
+        fields = [
+            ("action", button.undo),
+            ("reason", "undone"),
+            ("csrfmiddlewaretoken", get_token(request)),
+            (CHOSEN, ",".join(str(obj.pk) for obj in objects)),
+        ]
         return format_html(
             '<form method="post" action="{}" class="sw-undo">{}<button type="submit" class="sw-button">Undo</button></form>',
             reverse(name), format_html_join("", '<input type="hidden" name="{}" value="{}">', fields),

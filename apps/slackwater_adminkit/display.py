@@ -118,7 +118,27 @@ def json_block(value: Any) -> SafeString:
 
 
 class JsonField(forms.JSONField):
-    """JSON as text; nothing at all where it is empty."""
+    """JSON as text; nothing at all where it is empty. What cannot be read is told by the field's name, with the place."""
+
+    def __init__(self, *, called: str, **kwargs: Any) -> None:
+        self.called = called
+        super().__init__(**kwargs)
+
+    def to_python(self, value: Any) -> Any:
+        try:
+            return super().to_python(value)
+        except forms.ValidationError:
+            raise forms.ValidationError(
+                f"{self.called}: is not JSON: {_fault(value)}; texts stand in double quotes"
+            ) from None
 
     def prepare_value(self, value: Any) -> Any:
         return "" if value is None else super().prepare_value(value)
+
+
+def _fault(text: str) -> str:
+    try:
+        json.loads(text)
+    except ValueError as error:
+        return str(error)
+    return "a number that JSON has not"

@@ -11,7 +11,8 @@ from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 
 from scheduler_ext.core.errors import SlackwaterError
-from slackwater_adminkit.units import LinesField, UnitField
+from slackwater_adminkit.reading import readable
+from slackwater_adminkit.units import ByNameField, UnitField
 from slackwater_adminkit.units import field_of as units_field
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ def _change(label: Any, before: Any, after: Any) -> str:
 
 
 def _as_shown(field: Any, value: Any) -> Any:
-    return field.prepare_value(value) if isinstance(field, UnitField | LinesField) else value
+    return field.prepare_value(value) if isinstance(field, UnitField | ByNameField) else value
 
 
 class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class takes no argument at run time
@@ -141,6 +142,13 @@ class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class tak
                 raise
             setattr(request, REFUSAL, error)
         return super().changeform_view(request, *args, **kwargs)
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Who may only look reads units and words too."""
+        readable(context["adminform"], self.model)
+        return super().render_change_form(request, context, *args, **kwargs)
 
     def get_form(self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any) -> Any:
         """The form; after a service's refusal, with that as an error at the field it names."""

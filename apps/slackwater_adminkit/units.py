@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from decimal import Decimal
@@ -11,18 +12,21 @@ from django import forms
 from django.db import models
 from unfold.widgets import UnfoldAdminTextareaWidget, UnfoldAdminTextInputWidget
 
+from scheduler_ext.core.states import Category
+
 Units = Mapping[str, int]
 """How many of what is stored are one of each unit; a bare number is of the first."""
 BYTES: Final[Units] = {"B": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
 MEMORY: Final[Units] = {"MiB": 1, "GiB": 1024, "TiB": 1024**2}
 TIME: Final[Units] = {"s": 1, "min": 60, "h": 3_600, "d": 86_400}
+SHORT_TIME: Final[Units] = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000}
 PERCENT: Final[Units] = {"%": 10}
 CORES: Final[Units] = {"cores": 1_000, "core": 1_000}
 BANDWIDTH: Final[Units] = {"kbit/s": 1, "Mbit/s": 1_000, "Gbit/s": 1_000_000}
 MONEY: Final[Units] = {"": 1_000_000}
 OF: Final[tuple[tuple[str, Units], ...]] = (
     ("_bytes", BYTES), ("_mb", MEMORY), ("_permille", PERCENT), ("cpu_milli", CORES), ("_kbps", BANDWIDTH),
-    ("rate_per_s", {}), ("per_s", {}), ("_s", TIME), ("_micros", MONEY),
+    ("rate_per_s", {}), ("per_s", {}), ("_s", TIME), ("_ms", SHORT_TIME), ("_micros", MONEY),
 )  # fmt: skip
 """The units of a number by the end of its name; of several the first holds."""
 NUMBER: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(\D*)")
@@ -54,7 +58,17 @@ def column_of(name: str) -> Any:
 
 
 def read(text: str, units: Units) -> int:
-    """What a text with a unit says; ``ValidationError`` tells which units there are."""
+    """What a text with a unit says, in whole steps; ``ValidationError`` tells which units there are."""
+    amount = measured(text, units)
+    if amount != int(amount):
+        raise forms.ValidationError(
+            f"is finer than the smallest step, {told(1, units) if 1 in units.values() else 0.1}"
+        )
+    return int(amount)
+
+
+def measured(text: str, units: Units) -> Decimal:
+    """What a text with a unit says, however fine."""
     found = NUMBER.fullmatch(text.strip())
     size = None
     if found is not None:
@@ -66,12 +80,7 @@ def read(text: str, units: Units) -> int:
         raise forms.ValidationError(
             f"must be a number with a unit, for example {told(max(units.values()), units)}; units: {known}"
         )
-    amount = Decimal(found[1]) * size
-    if amount != int(amount):
-        raise forms.ValidationError(
-            f"is finer than the smallest step, {told(1, units) if 1 in units.values() else 0.1}"
-        )
-    return int(amount)
+    return Decimal(found[1]) * size
 
 
 class UnitField(forms.IntegerField):
@@ -95,40 +104,161 @@ class UnitField(forms.IntegerField):
             return True
 
 
-class LinesField(forms.Field):
-    """Numbers by name, each on a line of its own: ``urgent: 5 s``."""
+class ByNameField(forms.Field):
+    """Something by name, each on a line of its own: a name, a colon, and what it has."""
 
-    def __init__(self, *, units: Units | None, **kwargs: Any) -> None:
-        self.units = units
-        widget = UnfoldAdminTextareaWidget(attrs={"rows": 4})
-        super().__init__(**{name: kwargs[name] for name in ("label", "help_text", "required", "initial") if name in kwargs},
-                         widget=widget)  # fmt: skip
+    def __init__(self, **kwargs: Any) -> None:
+        known = ("label", "help_text", "required", "initial")
+        super().__init__(
+            **{name: kwargs[name] for name in known if name in kwargs},
+            widget=UnfoldAdminTextareaWidget(attrs={"rows": 4}),
+        )
 
-    def _of(self, name: str) -> Units:
-        return self.units or units_of(name) or BARE
+    def of_text(self, name: str, text: str) -> Any:
+        """What a line says of a name; ``ValidationError`` if it cannot be read."""
+        raise NotImplementedError
+
+    def as_text(self, name: str, value: Any) -> str:
+        """What the line of a name says."""
+        raise NotImplementedError
 
     def prepare_value(self, value: Any) -> Any:
         if not isinstance(value, Mapping):
             return value
-        return "\n".join(f"{name}: {told(amount, self._of(name))}" for name, amount in value.items())
+        return "\n".join(f"{name}: {self.as_text(name, one)}" for name, one in value.items())
 
-    def to_python(self, value: Any) -> dict[str, int]:
-        found = {}
+    def to_python(self, value: Any) -> dict[str, Any]:
+        if isinstance(value, Mapping):
+            return dict(value)
+        if (value or "").lstrip().startswith("{"):
+            return self._object(value)
+        found: dict[str, Any] = {}
         for line in filter(None, map(str.strip, (value or "").splitlines())):
-            name, colon, amount = (part.strip() for part in line.partition(":"))
-            if not colon or name in found:
-                raise forms.ValidationError(f"{line!r}: each line is a name, a colon and a number, each name once")
+            name, colon, text = (part.strip() for part in line.partition(":"))
+            if not colon or not name or name in found:
+                raise forms.ValidationError(f"{line!r}: each line is a name, a colon and a value, each name once")
             try:
-                found[name] = read(amount, self._of(name))
+                found[name] = self.of_text(name, text)
             except forms.ValidationError as error:
                 raise forms.ValidationError(f"{name}: {error.messages[0]}") from None
         return found
 
+    def _object(self, text: str) -> dict[str, Any]:
+        """The same as JSON has it, for who has it so."""
+        try:
+            found: dict[str, Any] = json.loads(text)
+        except ValueError as error:
+            raise forms.ValidationError(f"is neither lines of names and values nor JSON: {error}") from None
+        return found
+
     def has_changed(self, initial: Any, data: Any) -> bool:
+        """By what it says."""
         try:
             return bool(self.to_python(data) != (initial or {}))
         except forms.ValidationError:
             return True
+
+
+class LinesField(ByNameField):
+    """Numbers by name: ``urgent: 5 s``."""
+
+    def __init__(self, *, units: Units | None = None, **kwargs: Any) -> None:
+        self.units = units
+        super().__init__(**kwargs)
+
+    def _of(self, name: str) -> Units:
+        return self.units or units_of(name) or BARE
+
+    def as_text(self, name: str, value: Any) -> str:
+        return told(value, self._of(name))
+
+    def of_text(self, name: str, text: str) -> int:
+        return read(text, self._of(name))
+
+
+class TextsField(ByNameField):
+    """Texts by name: ``order: 7102``."""
+
+    def as_text(self, name: str, value: Any) -> str:
+        return str(value)
+
+    def of_text(self, name: str, text: str) -> str:
+        return text
+
+
+class ValuesField(ByNameField):
+    """Values of any kind by name: ``quantum_ms: 2 s``, ``quanta_ms: 1 s, 2 s``, ``pools: {"batch": {"weight": 2}}``."""
+
+    def as_text(self, name: str, value: Any) -> str:
+        if isinstance(value, list | tuple) and not any(isinstance(one, list | tuple | Mapping) for one in value):
+            return ", ".join(self._one(name, one) for one in value) + ("," if len(value) < 2 else "")
+        return self._one(name, value)
+
+    def _one(self, name: str, value: Any) -> str:
+        units = units_of(name)
+        if units and isinstance(value, int | float) and not isinstance(value, bool):
+            return told(value, units) if value == int(value) else f"{value:g} {next(iter(units))}"
+        return value if isinstance(value, str) and not _is_json(value) else json.dumps(value, ensure_ascii=False)
+
+    def of_text(self, name: str, text: str) -> Any:
+        if text[:1] in ("{", "[", '"'):
+            try:
+                return json.loads(text)
+            except ValueError as error:
+                raise forms.ValidationError(f"is not JSON: {error}") from None
+        if "," not in text:
+            return self._read(name, text)
+        return [self._read(name, part.strip()) for part in text.split(",") if part.strip()]
+
+    def _read(self, name: str, text: str) -> Any:
+        if _is_json(text):
+            return json.loads(text)
+        return _number(measured(text, units)) if (units := units_of(name)) else text
+
+
+class DefaultsField(ByNameField):
+    """What tasks of some handlers have by default: ``mail.*: urgent, 5 s``."""
+
+    CATEGORIES: Final = tuple(category.name.lower() for category in Category)
+
+    def as_text(self, name: str, value: Any) -> str:
+        after = value.get("delay_tolerance_s")
+        words = (value.get("category"), None if after is None else self._after(after))
+        return ", ".join(filter(None, words))
+
+    def _after(self, after: float) -> str:
+        return told(after, TIME) if after == int(after) else f"{after:g} s"
+
+    def of_text(self, name: str, text: str) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for part in filter(None, map(str.strip, text.split(","))):
+            word = part.lower().replace("-", "")
+            key = "category" if word in self.CATEGORIES else "delay_tolerance_s"
+            if key in found:
+                raise forms.ValidationError("takes one category and one time")
+            found[key] = word if key == "category" else self._time(part)
+        if not found:
+            raise forms.ValidationError("takes a category, how long the start may be delayed, or both")
+        return found
+
+    def _time(self, part: str) -> float:
+        try:
+            return _number(measured(part, TIME))
+        except forms.ValidationError:
+            known = ", ".join(self.CATEGORIES)
+            raise forms.ValidationError(f"{part!r} is neither a category ({known}) nor a time such as 5 s") from None
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _number(amount: Decimal) -> float:
+    return int(amount) if amount == int(amount) else float(amount)
 
 
 def field_of(column: models.Field[Any, Any], **kwargs: Any) -> forms.Field | None:
@@ -143,9 +273,9 @@ def field_of(column: models.Field[Any, Any], **kwargs: Any) -> forms.Field | Non
     if column.has_default():
         shared["initial"] = column.get_default()
     if isinstance(column, models.JSONField):
-        if column.name not in LINES:
-            return None
-        return LinesField(units=units or None, **shared)
+        if column.name in LINES:
+            return LinesField(units=units or None, **shared)
+        return BY_NAME[column.name](**shared) if column.name in BY_NAME else None
     if not units or not isinstance(column, models.IntegerField):
         return None
     return UnitField(
@@ -155,11 +285,15 @@ def field_of(column: models.Field[Any, Any], **kwargs: Any) -> forms.Field | Non
 
 LINES: Final = frozenset({"delay_tolerance_s", "price_permille", "largest_tier"})
 """Columns of numbers by name."""
+BY_NAME: Final[Mapping[str, type[ByNameField]]] = {"handler_defaults": DefaultsField, "parameters": ValuesField}
+"""Columns of something else by name."""
 
 
 def _help(text: str) -> str:
     for raw, plain in (("In millionths of the unit you charge in.", "In the unit you charge in."), (", in seconds.", "."),
                        (", in thousandths of the tier's price", ", of the tier's price"),
-                       ("Thousandths of the tenant's", "Of the tenant's")):  # fmt: skip
+                       ("Thousandths of the tenant's", "Of the tenant's"),
+                       ('By pattern of names: {"mail.*": {"category": "urgent", "delay_tolerance_s": 5}}.',
+                        "By pattern of names, one on a line: mail.*: urgent, 5 s.")):  # fmt: skip
         text = text.replace(raw, plain)
     return text

@@ -51,7 +51,7 @@ def _text(label: str, help_text: str = "") -> forms.CharField:
 
 def _json(label: str, help_text: str, rows: int = 2) -> JsonField:
     area = widgets.UnfoldAdminTextareaWidget(attrs={"rows": rows})
-    return JsonField(required=False, label=label, help_text=help_text, widget=area)
+    return JsonField(called=label.lower(), required=False, label=label, help_text=help_text, widget=area)
 
 
 def _choice(label: str, choices: Any, *, radio: bool = False, **options: Any) -> forms.ChoiceField:

@@ -16,4 +16,5 @@ urlpatterns = [
     path("readyz", readyz, name="readyz"),
     path("metrics", metrics, name="metrics"),
 ]
+handler400 = "slackwater_api.http.index.bad_request"
 handler404 = "slackwater_api.http.index.not_found"

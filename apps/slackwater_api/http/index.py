@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from django.conf import settings
+from django.core.exceptions import TooManyFieldsSent
 from django.http import HttpRequest, HttpResponse
 from django.http.response import HttpResponseBase
-from django.views.defaults import page_not_found
+from django.views import defaults
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -50,10 +52,25 @@ class Index(PublicView):
         return Response({"name": "Slackwater", "version": VERSION, "links": LINKS}, headers={"Link": RELATIONS})
 
 
+TOO_MANY_FIELDS: Final = (
+    "This form has more than {:,} fields, and nothing of it was read. Choose fewer boxes, or choose everything that "
+    "the list's filter matches: that is one field, whatever its number."
+)
+
+
+def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
+    """Django's ``handler400``; a form with too many fields is told what would do instead."""
+    if not isinstance(exception, TooManyFieldsSent):
+        return defaults.bad_request(request, exception)
+    words = TOO_MANY_FIELDS.format(settings.DATA_UPLOAD_MAX_NUMBER_FIELDS)
+    page = defaults.ERROR_PAGE_TEMPLATE % {"title": "Too many fields", "details": words}
+    return HttpResponse(page, status=400)
+
+
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     """Django's ``handler404``: a problem document; a page for a browser outside the API."""
     if not request.path_info.startswith("/api/") and "text/html" in request.headers.get("Accept", ""):
-        return page_not_found(request, exception)
+        return defaults.page_not_found(request, exception)
     request_id = request_id_of(request)
     found = problem(NotFound(f"There is nothing here; {HERE} says what there is."), request_id)
     content = JSONRenderer().render(found.body)

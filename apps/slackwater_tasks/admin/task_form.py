@@ -12,6 +12,7 @@ from unfold import widgets
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.types import MAX_SCRIPT_BYTES
 from slackwater_adminkit.display import JsonField
+from slackwater_adminkit.units import ByNameField, LinesField, TextsField, ValuesField
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks import field_kinds as kinds
 from slackwater_tasks.spec import EDITABLE, FIELDS
@@ -48,10 +49,13 @@ _INPUTS: dict[type[kinds.Kind], tuple[Callable[..., forms.Field], str]] = {
     kinds.Texts: (_text, "Separated by commas."),
     kinds.Array: (_json, "JSON array."),
     kinds.Object: (_json, "JSON object."),
-    kinds.Map: (_json, 'JSON object: {"over": "list"}.'),
-    kinds.Metadata: (_json, "JSON object of texts."),
-    kinds.Resources: (_json, "JSON object of numbers."),
-    kinds.Retry: (_json, 'JSON object: {"base_s": 2, "factor": 2, "max_s": 3600, "jitter": 0.25}.'),
+    kinds.Map: (partial(TextsField, required=False), "One on a line: over: list; item: name; index: name."),
+    kinds.Metadata: (partial(TextsField, required=False), "A name and its text on each line: order: 7102."),
+    kinds.Resources: (partial(LinesField, required=False), "One on a line: cpu_milli: 2 cores; memory_mb: 512 MiB."),
+    kinds.Retry: (
+        partial(ValuesField, required=False),
+        "One on a line: base_s: 2 s; factor: 2; max_s: 1 h; jitter: 0.25.",
+    ),
 }
 """How each kind of a task's fields is filled in, and the words that say so."""
 
@@ -67,6 +71,8 @@ def input_of(field: kinds.Field) -> forms.Field:
         options["max_length"] = field.kind.longest
     elif isinstance(field.kind, kinds.Texts):
         options["initial"] = ""
+    if make is _json:
+        options["called"] = field.name
     return make(**options)
 
 
@@ -89,6 +95,7 @@ class WorkflowForm(ServiceForm):
     tenant = forms.ModelChoiceField(Tenant.objects.all(), widget=widgets.UnfoldAdminSelect2Widget())
     name = _text(max_length=200)
     tasks = JsonField(
+        called="tasks",
         widget=widgets.UnfoldAdminTextareaWidget(attrs={"rows": 16}),
         initial=lambda: [
             {"name": "first", "handler": "demo.add", "args": [1, 2]},
@@ -145,7 +152,8 @@ class TaskForm(ServiceForm):
         """What was filled in, as a submission's fields."""
         found: dict[str, Any] = {}
         for name, value in self.cleaned_data.items():
-            if name in ("tenant", "script_file") or value is None or value == "":
+            empty = value is None or value == "" or (value == {} and isinstance(self.fields[name], ByNameField))
+            if name in ("tenant", "script_file") or empty:
                 continue
             several = isinstance(FIELDS[name].kind, kinds.Texts)
             found[name] = [part.strip() for part in value.split(",") if part.strip()] if several else value

@@ -95,6 +95,7 @@ AUTH_PASSWORD_VALIDATORS = [
     )
 ]
 
+DATA_UPLOAD_MAX_NUMBER_FIELDS = 10_000  # boxes of a list are one field each
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-us"
@@ -234,6 +235,7 @@ UNFOLD: dict[str, Any] = {
     "SCRIPTS": [
         lambda request: _static("slackwater_dashboard/names.js"),
         lambda request: _static("slackwater_dashboard/refresh.js"),
+        lambda request: _static("slackwater_dashboard/further.js"),
     ],
     "DASHBOARD_CALLBACK": "slackwater_dashboard.views.dashboard_context",
     "SHOW_VIEW_ON_SITE": False,
