@@ -147,8 +147,8 @@ def console_examples(tenant: Tenant) -> Mapping[str, Any]:
     new = User.objects.filter(memberships__tenant=tenant).latest("pk")
     hook = Subscription.objects.unscoped().filter(tenant=tenant).latest("pk")
     return {
-        "slug": tenant.slug, "task_id": Task.objects.unscoped().filter(tenant=tenant).latest("pk").pk,
-        "handler_name": "mail.letter", "workflow_id": Workflow.objects.unscoped().filter(tenant=tenant).latest("pk").pk,
+        "slug": tenant.slug, "task_id": Task.objects.unscoped().get(tenant=tenant, name="monthly report").pk,
+        "artifact_name": "report.pdf", "handler_name": "mail.letter", "workflow_id": Workflow.objects.unscoped().filter(tenant=tenant).latest("pk").pk,
         "schedule_id": Schedule.objects.unscoped().filter(tenant=tenant).latest("pk").pk,
         "member_id": Membership.objects.filter(tenant=tenant).latest("id").public_id, "webhook_id": hook.pk,
         "key_id": ApiKey.objects.filter(tenant=tenant).latest("pk").prefix,
