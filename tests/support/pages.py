@@ -41,7 +41,7 @@ ONLY_POSTED: Final = {
     "slackwater_tasks_policychoice_preview": "", "slackwater_tasks_policychoice_preview_add": "",
     "slackwater_tenants_pool_preview": "", "slackwater_tenants_pool_preview_add": "",
     "slackwater_tenants_tenant_preview": "", "slackwater_tenants_tenant_preview_add": "",
-    "invite": "a page",
+    "firings": "", "invite": "a page",
 }  # fmt: skip
 """Addresses to which something is only posted: whether a page answers, or a part of one or an address."""
 
@@ -146,9 +146,12 @@ def console_examples(tenant: Tenant) -> Mapping[str, Any]:
     """A thing of the tenant's for each parameter that an address has."""
     new = User.objects.filter(memberships__tenant=tenant).latest("pk")
     hook = Subscription.objects.unscoped().filter(tenant=tenant).latest("pk")
+    workflow = Workflow.objects.unscoped().filter(tenant=tenant).latest("pk")
+    member = Task.objects.unscoped().filter(tenant=tenant, workflow=workflow).first()
     return {
+        "task_of_workflow": member.pk if member else None,
         "slug": tenant.slug, "task_id": Task.objects.unscoped().get(tenant=tenant, name="monthly report").pk,
-        "artifact_name": "report.pdf", "handler_name": "mail.letter", "workflow_id": Workflow.objects.unscoped().filter(tenant=tenant).latest("pk").pk,
+        "artifact_name": "report.pdf", "handler_name": "mail.letter", "workflow_id": workflow.pk,
         "schedule_id": Schedule.objects.unscoped().filter(tenant=tenant).latest("pk").pk,
         "member_id": Membership.objects.filter(tenant=tenant).latest("id").public_id, "webhook_id": hook.pk,
         "key_id": ApiKey.objects.filter(tenant=tenant).latest("pk").prefix,
@@ -166,6 +169,8 @@ def console_pages(client: Client, tenant: Tenant) -> Iterator[Shown]:
         if f"console:{name}" in ELSEWHERE or name == "logout":
             continue
         given = {each: examples[each] for each in pattern.pattern.converters}
+        if {"workflow_id", "task_id"} <= set(given):
+            given["task_id"] = examples["task_of_workflow"]
         address = reverse(f"console:{name}", kwargs=given)
         anonymous = name in ("login", "password_new")
         if name in ACTS:
