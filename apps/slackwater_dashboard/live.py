@@ -95,7 +95,7 @@ FROM slackwater_resources_component WHERE left_at IS NULL AND beat_at > clock_ti
 ORDER BY kind, cell, id LIMIT 200
 """
 TENANTS = """
-SELECT t.slug AS tenant, c.unfinished, c.urgent_unfinished AS urgent, t.paused, p.weight,
+SELECT t.id, t.slug AS tenant, t.plan_id AS plan, c.unfinished, c.urgent_unfinished AS urgent, t.paused, p.weight,
     (SELECT sum(o.on_time)::float8 / nullif(sum(o.started), 0) FROM slackwater_monitoring_ontime o
      WHERE o.tenant_id = t.id AND o.day = (clock_timestamp() AT TIME ZONE 'UTC')::date) AS on_time
 FROM slackwater_tenants_tenantcounter c JOIN slackwater_tenants_tenant t ON t.id = c.tenant_id

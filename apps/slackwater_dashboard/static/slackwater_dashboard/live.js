@@ -108,13 +108,21 @@
     ]);
     fill("sw-scaling", table(["Cell", "Labels", "Asked for", "Called#", "Outcome", "Calls#", "Failed#"], calls, ""));
   }
+  /** A link to the tasks that a search finds. */
+  function found(text, search) {
+    return el("a", { href: `${root.dataset.tasks}?${new URLSearchParams(search)}` }, text);
+  }
+  /** A link to a row of a list. */
+  function row(list, id, text) {
+    return el("a", { href: `${list}${id}/change/` }, text);
+  }
   function lists(now) {
     const lines = now.lines.map((line) => [
-      line.tenant, line.category, line.tier, line.paused ? badge("paused", "scheduled") : "", bounded(line.ready), seconds(line.head_waits_s),
+      found(line.tenant, { state: "ready", q: `tenant:${line.tenant}` }), line.category, line.tier, line.paused ? badge("paused", "scheduled") : "", bounded(line.ready), seconds(line.head_waits_s),
     ]);
     fill("sw-lines", table(["Tenant", "Category", "Tier", "", "Ready#", "Its head waits#"], lines, "Nothing is ready: all that can run, runs."));
     const tenants = now.tenants.map((tenant) => [
-      tenant.tenant, tenant.paused ? badge("paused", "scheduled") : "", whole.format(tenant.weight), whole.format(tenant.urgent), whole.format(tenant.unfinished), tenant.on_time === null ? "–" : `${(100 * tenant.on_time).toFixed(1)} %`,
+      row(root.dataset.tenants, tenant.id, tenant.tenant), tenant.paused ? badge("paused", "scheduled") : "", row(root.dataset.plans, tenant.plan, whole.format(tenant.weight)), whole.format(tenant.urgent), whole.format(tenant.unfinished), tenant.on_time === null ? "–" : `${(100 * tenant.on_time).toFixed(1)} %`,
     ]);
     fill("sw-tenants", table(["Tenant", "", "Weight#", "Urgent#", "Unfinished#", "On time today#"], tenants, "No tenant has unfinished tasks."));
     const leaders = now.leaders.map((leader) => [
@@ -131,7 +139,7 @@
     ]);
     fill("sw-policy", ...policies);
     const held = now.shares.flatMap((cell) => cell.tenants.map((one) => [
-      cell.cell, one.tenant, bar(Math.min(1000, 1000 * one.held)), percent(one.entitled), one.waits ? badge("waits", "scheduled") : "",
+      cell.cell, one.waits ? found(one.tenant, { state: "ready", q: `tenant:${one.tenant}` }) : found(one.tenant, { state: "running", q: `tenant:${one.tenant}` }), bar(Math.min(1000, 1000 * one.held)), percent(one.entitled), one.waits ? badge("waits", "scheduled") : "",
     ]));
     fill("sw-shares", table(["Cell", "Tenant", "Holds", "Entitled to#", ""], held, "No tenant holds or waits for anything."));
     const busiest = (cell) => `${cell.cell}: ${cell.claimed} claimed (at most ${cell.limit}), ${part(cell.could)} slots that its work can use were free. `;
