@@ -61,9 +61,9 @@ UPDATE slackwater_schedules_schedule s SET next_fire_at = u.fire_at, next_due_at
 FROM unnest(%s::uuid[], %s::timestamptz[], %s::timestamptz[]) AS u(id, fire_at, due_at) WHERE s.id = u.id
 """
 PRUNE_FIRINGS: Final = """
-DELETE FROM slackwater_schedules_schedulefire WHERE id IN (
+DELETE FROM slackwater_schedules_schedulefire WHERE id = ANY(ARRAY(
     SELECT id FROM slackwater_schedules_schedulefire WHERE fired_at < statement_timestamp() - %s * interval '1 second'
-    ORDER BY fired_at LIMIT %s FOR UPDATE SKIP LOCKED)
+    ORDER BY fired_at LIMIT %s FOR UPDATE SKIP LOCKED))
 """
 
 

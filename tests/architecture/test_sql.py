@@ -22,6 +22,9 @@ BY_NUMBER = re.compile(
     re.IGNORECASE,
 )
 
+BY_A_QUERY = re.compile(r"\bIN\s*\(\s*SELECT\b", re.IGNORECASE)
+LOCKED_FEW = re.compile(r"\bLIMIT\b.*\bFOR\s+UPDATE\b", re.IGNORECASE | re.DOTALL)
+
 
 def statements(source: str) -> Iterator[tuple[int, str]]:
     """Line and text of every string that holds SQL; of an f-string, ``{…:d}`` stands as a number."""
@@ -36,6 +39,17 @@ def _part(part: ast.expr) -> str:
     if isinstance(part, ast.FormattedValue):
         return "0" if part.format_spec and ast.unparse(part.format_spec) == "f'd'" else ""
     return str(part.value) if isinstance(part, ast.Constant) else ""
+
+
+def queries_in(text: str) -> Iterator[str]:
+    """The queries that stand in ``IN (SELECT …)``."""
+    for found in BY_A_QUERY.finditer(text):
+        depth = 0
+        for place in range(text.index("(", found.start()), len(text)):
+            depth += {"(": 1, ")": -1}.get(text[place], 0)
+            if depth == 0:
+                yield text[found.start() : place]
+                break
 
 
 def by_number(source: str) -> list[str]:
@@ -57,6 +71,14 @@ def modules() -> list[str]:
 @pytest.mark.parametrize("path", modules())
 def test_no_state_is_written_as_a_number(path: str) -> None:
     assert not by_number((ROOT / path).read_text())
+
+
+@pytest.mark.parametrize("path", modules())
+def test_rows_to_be_locked_are_chosen_once(path: str) -> None:
+    """The planner may run ``IN (SELECT … LIMIT … FOR UPDATE)`` anew for each row, and so take more than the limit."""
+    for line, text in statements((ROOT / path).read_text()):
+        again = [query for query in queries_in(text) if LOCKED_FEW.search(query)]
+        assert not again, f"line {line}: write = ANY(ARRAY(SELECT …)), or a WITH"
 
 
 @pytest.mark.parametrize("path", modules())

@@ -23,8 +23,8 @@ from slackwater_tasks.runtime.work_store import SECRETS
 from slackwater_tenants.services import is_granted
 
 TAKE = """
-DELETE FROM slackwater_tasks_outbox WHERE id IN (SELECT id FROM slackwater_tasks_outbox ORDER BY id LIMIT %s
-    FOR UPDATE SKIP LOCKED)
+DELETE FROM slackwater_tasks_outbox WHERE id = ANY(ARRAY(SELECT id FROM slackwater_tasks_outbox ORDER BY id LIMIT %s
+    FOR UPDATE SKIP LOCKED))
 RETURNING id, tenant_id, task_id::text, events, state, outcome, fence, attempt, at, retry_at, reason
 """
 SUBSCRIPTIONS = """

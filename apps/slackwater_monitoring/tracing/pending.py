@@ -74,10 +74,10 @@ SELECT count(*) FROM (
         AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_livetask l WHERE l.task_id = x.task_id) LIMIT %s) x
 """
 GIVE_UP = """
-UPDATE slackwater_tasks_tasktrace SET export_at = NULL WHERE task_id IN (
+UPDATE slackwater_tasks_tasktrace SET export_at = NULL WHERE task_id = ANY(ARRAY(
     SELECT x.task_id FROM slackwater_tasks_tasktrace x WHERE x.export_at IS NOT NULL
         AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_livetask l WHERE l.task_id = x.task_id)
-    ORDER BY x.task_id LIMIT %s FOR UPDATE OF x SKIP LOCKED)
+    ORDER BY x.task_id LIMIT %s FOR UPDATE OF x SKIP LOCKED))
 """
 COUNT = """
 INSERT INTO slackwater_monitoring_tracesending AS s (id, sent, refused, failing_since, error)

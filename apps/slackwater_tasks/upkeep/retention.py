@@ -125,9 +125,9 @@ def forget(conn: Any, rows: Sequence[tuple[Any, ...]]) -> int:
 # -- a tenant goes ----------------------------------------------------------------------------------------------------
 MAX_DELETED = 5_000
 DELETE_WAITING = named("""
-DELETE FROM slackwater_tasks_livetask WHERE task_id IN (
+DELETE FROM slackwater_tasks_livetask WHERE task_id = ANY(ARRAY(
     SELECT task_id FROM slackwater_tasks_livetask
-    WHERE tenant_id = %s AND phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY) LIMIT %s FOR UPDATE)
+    WHERE tenant_id = %s AND phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY) LIMIT %s FOR UPDATE))
 """)
 TASK_IDS = "SELECT id FROM slackwater_tasks_task WHERE tenant_id = %s ORDER BY id DESC LIMIT %s"
 CLOSE = (

@@ -92,3 +92,5 @@ def test_the_nodes_of_a_tenant_are_those_of_its_cell(tenant: Tenant) -> None:
     assert [row["cell"] for row in run_json("nodes", "--tenant", tenant.slug)] == [tenant.cell]
     with pytest.raises(CommandError, match="there is no tenant 'nobody'"):
         run("nodes", "--tenant", "nobody")
+    with pytest.raises(CommandError, match="goes with the list"):
+        run("nodes", "drain", "hand-1", "--tenant", tenant.slug)

@@ -29,7 +29,7 @@ from tests.support.hand_worker import HandWorker
 from tests.support.webhooks import ALL, hook
 
 OPERATORS = {
-    "create_api_key", "create_demo", "create_tenant", "delete_tenant", "doctor", "migrate", "nodes", "prune",
+    "create_api_key", "create_demo", "create_tenant", "delete_tenant", "doctor", "migrate", "prune",
     "reseal_secrets",
     "run_dispatcher", "run_upkeep", "shell", "simulate", "up", "verify_receipts", "workflow_report",
 }  # fmt: skip
@@ -62,6 +62,7 @@ COMMANDS: dict[str, list[Case]] = {
         lambda theirs: ["--script", theirs.sha256],
         lambda theirs: ["demo.echo", "--tier", theirs.tier_name],
     ],
+    "nodes": [lambda _: [], lambda _: ["drain", "node-1"]],
     "policies": [lambda _: ["show"]],
     "prune": [lambda _: []],
     "schedules": [

@@ -41,6 +41,8 @@ class Command(PlatformCommand):
         parser.add_argument("--all", action="store_true", help="also those that left or were lost")
 
     def run(self, options: dict[str, Any]) -> None:
+        if options["tenant"] and (options["action"] in ACTIONS or options["wanted"]):
+            raise InvalidInput("goes with the list: nodes are no tenant's own", field="--tenant")
         if options["action"] in ACTIONS:
             node = _find(options["node"])
             ACTIONS[options["action"]](node)
