@@ -7,6 +7,7 @@ from slackwater.client.errors import (
     ApiError,
     Conflict,
     DependencyCycle,
+    DoesNotFit,
     DuplicateName,
     IdempotencyMismatch,
     Impossible,
@@ -29,7 +30,8 @@ from slackwater.client.streams import Event
 from slackwater.client.webhooks import BadSignature, verify
 
 __all__ = [
-    "ApiError", "AsyncClient", "BadSignature", "Client", "Conflict", "DependencyCycle", "DuplicateName", "Event",
+    "ApiError", "AsyncClient", "BadSignature", "Client", "Conflict", "DependencyCycle", "DoesNotFit", "DuplicateName",
+    "Event",
     "IdempotencyMismatch", "Impossible", "InvalidInput", "LimitExceeded", "NotAuthenticated", "NotFound", "NotGranted",
     "NotPermitted", "PreconditionFailed", "QuotaExceeded", "TaskFailed", "TimedOut", "TooLarge", "Unavailable",
     "UnknownDependency", "Unreachable", "verify",
