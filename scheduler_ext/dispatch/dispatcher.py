@@ -27,7 +27,9 @@ log = logging.getLogger(__name__)
 ROUND_INTERVAL_S = 1.0
 """The longest time between two rounds."""
 WAKE_EVERY_S = 0.2
-"""How often scheduled tasks are looked at; whoever stores one that is due sooner makes it ready at once."""
+"""How often scheduled tasks are looked at; whoever stores one that is due sooner makes it ready at once.
+
+As often Redis is asked whether it was emptied; between, each publishing sees it."""
 BATCH = 2048
 _SHARE, _POSITION, _NO_SLOT = Reason.SHARE, Reason.POSITION, Reason.NO_SLOT
 _ASIDE = {
@@ -89,11 +91,12 @@ class Dispatcher:
         """Run one round; returns what it did, with a reason for each nominated task that was left."""
         began = time.monotonic()
         # 1. Bring back what Redis forgot, wake what is due, promote what is late.
-        returned = self.store.return_queued() if self.queues.emptied() else 0
+        looks = began - self._woken >= WAKE_EVERY_S
+        returned = self.store.return_queued() if self.queues.emptied(ask=looks) else 0
         if returned:
             log.warning("Redis was emptied: %s queued tasks are ready again", returned)
         woken = promoted = 0
-        if began - self._woken >= WAKE_EVERY_S:
+        if looks:
             self._woken = began
             woken = self.store.wake(BATCH)
             moved = self.store.promote(BATCH)
@@ -125,7 +128,7 @@ class Dispatcher:
         self.last = RoundResult(
             nominated=len(plan.decisions) + len(plan.left), decided=len(plan.decisions), claimed=len(won), woken=woken,
             promoted=promoted, returned=returned, left=plan.left, utilization_permille=plan.utilization_permille,
-            again=wider or len(won) >= self.conf.round_limit, seconds=time.monotonic() - began,
+            again=wider or self.queues.lost or len(won) >= self.conf.round_limit, seconds=time.monotonic() - began,
         )  # fmt: skip
         return self.last
 

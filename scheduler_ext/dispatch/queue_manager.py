@@ -47,9 +47,11 @@ class QueueManager:
         self.conf = conf
         self.keys = Keys(conf.key_prefix)
         self._take: Any = client.register_script((files("scheduler_ext") / "lua" / "take.lua").read_text())
+        self.lost = False
+        """Whether the last publishing found that Redis was emptied; :meth:`emptied` tells it once more."""
 
     def publish(self, decisions: Sequence[Decision]) -> None:
-        """Push committed claims to their nodes, in order, in one round trip."""
+        """Push committed claims to their nodes, in order, in one round trip, which sees whether Redis was emptied."""
         if not decisions:
             return
         entries: dict[tuple[int, WorkKind, QueueName], list[bytes]] = {}
@@ -57,10 +59,13 @@ class QueueManager:
             entry = encode(d.task_id, d.fence + 1, 0 if d.exclusive else d.expected_us or 1)
             entries.setdefault((d.node_id, d.kind, d.queue), []).append(entry)
         with self.client.pipeline(transaction=False) as pipe:
+            self._renew(pipe)
             for (node_id, kind, queue), values in entries.items():
                 pipe.rpush(self.keys.claims(node_id, kind, queue), *values)
+            new, *answers = pipe.execute(raise_on_error=False)
+            self.lost = self.lost or new is True
             # What is no list is thrown away by whoever takes from it; its claims are ready again after a while.
-            for answer in pipe.execute(raise_on_error=False):
+            for answer in (new, *answers):
                 if isinstance(answer, redis_client.ResponseError) and str(answer).startswith("WRONGTYPE"):
                     refusals.add(Kind.CLAIM, "a node's queue that is no list")
                 elif isinstance(answer, Exception):
@@ -94,10 +99,17 @@ class QueueManager:
             replies = pipe.execute()
         return decode(entry for reply in replies[:-1] for entry in reply)
 
-    def emptied(self) -> bool:
-        """True once after Redis was emptied (or is new): the epoch key was gone, and is set again."""
-        key = self.keys.epoch(self.conf.cell)
-        return bool(self.client.set(key, uuid.uuid4().hex, nx=True))
+    def emptied(self, *, ask: bool = True) -> bool:
+        """True once after Redis was emptied (or is new): the epoch key was gone, and is set again.
+
+        Without ``ask`` only what publishing has found is told, which costs no round trip.
+        """
+        lost, self.lost = self.lost, False
+        return bool(ask and self._renew(self.client)) or lost
+
+    def _renew(self, through: Any) -> Any:
+        """Set the epoch key if it is gone."""
+        return through.set(self.keys.epoch(self.conf.cell), uuid.uuid4().hex, nx=True)
 
     def tell(self, changes: Sequence[Change], *, room: bool) -> None:
         """Tell followers of changes and, with ``room``, the dispatcher of free room.

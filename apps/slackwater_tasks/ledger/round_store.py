@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.labels import Labels, labels_of
+from scheduler_ext.core.labels import labels_of
 from scheduler_ext.core.resources import add, part, peak, zero
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
@@ -44,7 +44,9 @@ from slackwater_tasks.ledger.rate_windows import RateBook
 from slackwater_tasks.ledger.snapshot_rows import (
     Flight,
     Learnt,
+    LineInfo,
     learnt,
+    line_info,
     node_view,
     pool_view,
     read_row,
@@ -65,23 +67,6 @@ MAX_NOMINATED = 4096
 """The most tasks one round looks at."""
 FEW = 64
 """The least number of tasks a round looks at beside the heads of each line; more while they all find room."""
-
-
-@dataclass(frozen=True, slots=True)
-class LineInfo:
-    """The part of a line that stays the same."""
-
-    tenant_id: int
-    category: Category
-    tier_id: int
-    paused: bool
-    cell: str
-    vector: Vector
-    pool_id: int | None = None
-    client: str = ""
-    labels: Labels | None = None
-    workflow: str = ""
-    weight: int = 1
 
 
 @dataclass(slots=True)
@@ -107,15 +92,6 @@ class Reference:
     """The tenants that have workflows with a share of their own."""
 
 
-def _line_info(row: Any) -> LineInfo:
-    """A row of ``LINES``."""
-    _, tenant, category, tier, paused, cell, *vector, pool, client, require, prefer, workflow, weight = row
-    return LineInfo(
-        tenant, Category(category), tier, paused, cell, tuple(vector), pool, client, labels_of(require, prefer), workflow,
-        weight or 1,
-    )  # fmt: skip
-
-
 def _milli(decision: Decision) -> int:
     """The thousandths of a slot that a claim takes."""
     return MILLI if decision.exclusive else share_milli(decision.expected_us)
@@ -138,6 +114,7 @@ class PgRoundStore(RoundStore):
         self._lines_before = 1
         self._want = FEW
         self._cut = False
+        self._room = 0
 
     # -- leadership ---------------------------------------------------------------------------------------------------
     def lead(self, holder: str) -> Lead:
@@ -201,20 +178,27 @@ class PgRoundStore(RoundStore):
         """
         conn = self.db.conn
         self._refresh()
+        # As many heads as the room of the last round asks for come along, unless something must go before them.
+        heads = self._heads(self._room) if self._room and not (self.rates.limits or self.reference.paused) else 0
         with conn.pipeline():
             nodes_cur = conn.execute(sql.snapshot.NODES, (self.conf.cell,))
             flight_cur = conn.execute(sql.snapshot.IN_FLIGHT)
             mutex_cur = conn.execute(sql.snapshot.MUTEX_HELD)
+            heads_cur = conn.execute(sql.snapshot.NOMINATE, (heads,)) if heads else None
             node_rows, flight_rows, held = nodes_cur.fetchall(), flight_cur.fetchall(), dict(mutex_cur.fetchall())
+            head_rows = heads_cur.fetchall() if heads_cur is not None else []
         flights, tenants, pools, workflows = self._in_flight(flight_rows)
         now = time.time()
         over = self._ends(now) if ends else {}
         nodes = tuple(node_view(row, flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in node_rows)
-        room = sum(room_of(node) for node in nodes)
+        room = self._room = sum(room_of(node) for node in nodes)
         rates = self.rates.count(conn)
         if rates and room:
             self.rates.unpark(conn)
-        lines = self._nominate(room) if self._looks(room) else ()
+        lines: tuple[LineView, ...] = ()
+        if self._looks(room):
+            wanted = self._heads(room)
+            lines = self._nominate(wanted, head_rows if wanted == heads else None)
         if ends:
             lines = running_ends.with_longest(conn, lines)
         if rates:
@@ -270,7 +254,7 @@ class PgRoundStore(RoundStore):
             times = conn.execute(sql.snapshot.RUN_TIMES, (LEARNT_FROM,))
             handlers = conn.execute(sql.snapshot.HANDLERS)
             limits = conn.execute(sql.rates.LIMITS)
-            ref.lines = {row[0]: _line_info(row) for row in lines.fetchall()}
+            ref.lines = {row[0]: line_info(row) for row in lines.fetchall()}
             ref.split = {info.tenant_id for info in ref.lines.values() if info.workflow}
             found = tenants.fetchall()
             ref.tenants = {row[0]: row[1:6] for row in found}
@@ -368,12 +352,18 @@ class PgRoundStore(RoundStore):
         found = self.reference.run_times.get((tenant_id, known[0])) if known else None
         return work, found.mean_us if found else None
 
-    def _nominate(self, room: int) -> tuple[LineView, ...]:
-        # A little more than an even split; where a line has less, the next round fills what is left.
+    def _heads(self, room: int) -> int:
+        """How many tasks of each line to look at: a little more than an even split.
+
+        Where a line has less, the next round fills what is left.
+        """
         wanted = min(room, self._want, self.conf.round_limit)
         part = wanted // self._lines_before + wanted // 16 + HEADS_PER_LINE
-        heads = max(HEADS_PER_LINE, min(part, MAX_NOMINATED // self._lines_before))
-        rows = nominate(self.db.conn, heads, self.reference.paused)
+        return max(HEADS_PER_LINE, min(part, MAX_NOMINATED // self._lines_before))
+
+    def _nominate(self, heads: int, found: Sequence[Any] | None) -> tuple[LineView, ...]:
+        """The lines with so many tasks at their heads; ``found``: what was read of them already."""
+        rows = found if found is not None else nominate(self.db.conn, heads, self.reference.paused)
         by_line = self._by_line(rows)
         self._lines_before = max(1, len(by_line))
         self._cut = any(len(found) == heads for found in by_line.values())

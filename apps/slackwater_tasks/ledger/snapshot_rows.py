@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any, NamedTuple
 
-from scheduler_ext.core.labels import with_names
+from scheduler_ext.core.labels import Labels, labels_of, with_names
 from scheduler_ext.core.resources import total, zero
+from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     MILLI,
     NO_SLOTS,
@@ -35,12 +36,38 @@ class Flight:
     batch_count: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class LineInfo:
+    """The part of a line that stays the same."""
+
+    tenant_id: int
+    category: Category
+    tier_id: int
+    paused: bool
+    cell: str
+    vector: Vector
+    pool_id: int | None = None
+    client: str = ""
+    labels: Labels | None = None
+    workflow: str = ""
+    weight: int = 1
+
+
 class Learnt(NamedTuple):
     """Run times in microseconds."""
 
     mean_us: int
     long_us: int
     """The run time that nine in ten runs do not exceed."""
+
+
+def line_info(row: Any) -> LineInfo:
+    """A row of ``LINES``."""
+    _, tenant, category, tier, paused, cell, *vector, pool, client, require, prefer, workflow, weight = row
+    return LineInfo(
+        tenant, Category(category), tier, paused, cell, tuple(vector), pool, client, labels_of(require, prefer), workflow,
+        weight or 1,
+    )  # fmt: skip
 
 
 def learnt(
