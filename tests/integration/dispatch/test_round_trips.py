@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler_ext.core.states import TaskState
-from slackwater_tasks.ledger import round_store
+from slackwater_tasks.ledger import parking, round_store
 from slackwater_tasks.models import LiveTask
 from slackwater_tasks.submission.service import submit
 from slackwater_tenants.models import Tenant
@@ -69,7 +69,7 @@ def test_the_heads_of_the_lines_come_with_what_is_in_flight_while_there_is_as_mu
     submit(tenant, {"handler": "demo.echo"})
     cell.dispatcher.run_round()
     apart: list[int] = []
-    asked = round_store.nominate
+    asked = parking.nominate
 
     def watched(conn: Any, heads: int, paused: Any) -> list[Any]:
         apart.append(heads)
