@@ -24,6 +24,7 @@ SMALL = {
     "quota": ("permille=20", "children=2"),
     "fairness": ("seconds=3", "slots=4", "task_ms=100"),
     "starts": ("task_ms=100", "orders=1"),
+    "way": ("lone=20", "per_s=200"),
     "urgent": ("seconds=3", "slots=4", "task_ms=50", "overload=3", "urgent_per_s=5"),
 }
 
@@ -91,6 +92,15 @@ def _urgent(lines: list[dict[str, Any]]) -> None:
     assert line["idle_ms"]["n"] == line["overload_ms"]["n"] == 15
 
 
+def _way(lines: list[dict[str, Any]]) -> None:
+    """A lone task's steps come one after the other, up to its function's first line; the others were seen too."""
+    lone = [line["at_ms"] for line in lines if line["lone_ms"] != ""]
+    assert len(lone) == 7
+    assert lone == sorted(lone)
+    assert lone[-1] == pytest.approx(lines[-1]["at_ms"], rel=0.2)
+    assert [line["step"] for line in lines if line["half_ms"] == ""] == ["the function's first line"]
+
+
 def _schedules(lines: list[dict[str, Any]]) -> None:
     (line,) = lines
     assert (line["live"], line["due"], line["tenants"]) == (300, 30, 3)
@@ -98,5 +108,5 @@ def _schedules(lines: list[dict[str, Any]]) -> None:
 
 CHECKS = {
     "limiter": _limiter, "quota": _quota, "fairness": _fairness, "schedules": _schedules,
-    "starts": _starts, "urgent": _urgent,
+    "starts": _starts, "urgent": _urgent, "way": _way,
 }  # fmt: skip

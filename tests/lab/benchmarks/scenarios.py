@@ -178,6 +178,16 @@ SCENARIOS: Mapping[str, Scenario] = {
             scheduler={},
         ),
         Scenario(
+            name="way",
+            title="From the call to the function's first line, of a lone task and at half load, in milliseconds",
+            parameters={"lone": 150, "per_s": 2000, "children": 2},
+            columns={
+                "step": "step", "at_ms": "lone: over after", "lone_ms": "took", "half_ms": "half load: takes",
+                "half_p95_ms": "p95", "half_per_s": "times a second",
+            },
+            scheduler={},
+        ),
+        Scenario(
             name="neighbours",
             title="Run time of scripts beside hostile ones",
             parameters={"samples": 300, "work_ms": 100, "rounds": 2, "scripts": 0, "groups": [1, 0]},

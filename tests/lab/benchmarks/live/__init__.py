@@ -2,7 +2,18 @@
 
 from collections.abc import Callable
 
-from tests.lab.benchmarks.live import drain, fairness, flushall, limiter, million, neighbours, quota, starts, urgent
+from tests.lab.benchmarks.live import (
+    drain,
+    fairness,
+    flushall,
+    limiter,
+    million,
+    neighbours,
+    quota,
+    starts,
+    urgent,
+    way,
+)
 
 LIVE: dict[str, Callable[..., None]] = {
     "quota": quota.run,
@@ -14,4 +25,5 @@ LIVE: dict[str, Callable[..., None]] = {
     "million": million.run,
     "neighbours": neighbours.run,
     "starts": starts.run,
+    "way": way.run,
 }
