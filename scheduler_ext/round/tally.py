@@ -74,8 +74,8 @@ class Tally:
         (snapshot, plan, won), self._busiest, self._size = self._busiest, None, (-1, -1)
         full = len(plan.decisions) >= self._limit
         lines = {line.line_id: line for line in snapshot.lines}
-        kinds = {task.kind for line in snapshot.lines for task in line.heads}
-        nodes = [_NodeAccount(view, kinds) for view in snapshot.nodes]
+        works = {(task.kind, task.handler_id, _required(line)) for line in snapshot.lines for task in line.heads}
+        nodes = [_NodeAccount(view, works) for view in snapshot.nodes]
         by_id = {node.view.node_id: node for node in nodes}
         for decision in won:
             by_id[decision.node_id].take(decision, lines[decision.line_id])
@@ -105,7 +105,7 @@ class Tally:
         for line in snapshot.lines:
             row = by_plan.setdefault(plans.get(line.tenant_id, ""), Counter())
             front = Reason.SHARE
-            require = line.labels.require if line.labels is not None else frozenset()
+            require = _required(line)
             for task in line.heads:
                 reason = plan.left.get(task.task_id)
                 if reason is None:
@@ -124,19 +124,25 @@ class Tally:
         return by_plan, waiting
 
 
+def _required(line: LineView) -> frozenset[str]:
+    """The labels that a line's work requires of a node."""
+    return line.labels.require if line.labels is not None else frozenset()
+
+
 class _NodeAccount:
     """What one node had free when the round began, and what the round took.
 
-    Slots of a kind that no work asked for count as free for nobody.
+    Slots that no work there was may use, for their kind, its handlers or the node's labels, count as free for nobody.
     """
 
-    def __init__(self, view: NodeView, kinds: set[WorkKind]) -> None:
+    def __init__(self, view: NodeView, works: set[Work]) -> None:
         self.view = view
         self._account = Node(view, 0)
         self._left = {kind: max(0, MILLI * (slots - self._account.counts[kind]))
                       for kind, slots in self._account.slots.items()}  # fmt: skip
         if WorkKind.PROCESS in self._left:
             self._left[WorkKind.PROCESS] = max(0, self._left[WorkKind.PROCESS] - view.batch_milli)
+        kinds = {work[0] for work in works if self.runs(work)}
         self.could = sum(left for kind, left in self._left.items() if kind in kinds)
         self.took = self.claimed = 0
         self._taken = zero()

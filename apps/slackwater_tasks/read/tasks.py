@@ -76,6 +76,7 @@ def _detail(row: dict[str, Any]) -> dict[str, Any]:
     return {
         **summary(row),
         **declared(row, DETAIL_FIELDS),
+        **{name: _with_those_of_plan(row, name) for name in ("require_labels", "prefer_labels")},
         "depends_on": row["parents"],
         "map": row["map"],
         "waiting_for": (row["live__pending"] or 0) - bool(row["live__pending"] and row["map"]),
@@ -91,6 +92,11 @@ def _detail(row: dict[str, Any]) -> dict[str, Any]:
         "result": row["result"],
         "error": row["error"] or None,
     }
+
+
+def _with_those_of_plan(row: dict[str, Any], name: str) -> list[str]:
+    """The labels it asks for, and until its end those its plan added when it was submitted: its line has them all."""
+    return list(dict.fromkeys((*(row[name] or ()), *(row[f"line_{name}"] or ()))))
 
 
 def _saved(found: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -112,11 +118,13 @@ SELECT {", ".join(f"t.{column}" for column in COLUMNS)},
            WHERE s.tenant_id = t.tenant_id AND s.name = substr(t.submitted_by, 10)) ELSE 'once' END AS scheduling_type,
        coalesce(p.declared, false) AS declared, c.saved,
        coalesce((SELECT w.url FROM slackwater_tasks_taskwebhook w WHERE w.task_id = t.id), '') AS webhook,
+       i.require_labels AS line_require_labels, i.prefer_labels AS line_prefer_labels,
        (SELECT m.given FROM slackwater_tasks_mapnode m WHERE m.task_id = t.id) AS map,
        ARRAY(SELECT d.parent_id FROM slackwater_tasks_dependency d WHERE d.child_id = t.id ORDER BY d.parent_id) AS parents
 FROM slackwater_tasks_task t
 JOIN slackwater_resources_tier r ON r.id = t.tier_id
 LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
+LEFT JOIN slackwater_tasks_line i ON i.id = l.line_id
 LEFT JOIN LATERAL (
     SELECT coalesce(x.running_at, x.started_at) AS started_at, x.node_id FROM slackwater_tasks_attempt x
     WHERE x.task_id = t.id AND t.state IS NOT NULL

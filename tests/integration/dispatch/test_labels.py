@@ -24,9 +24,10 @@ from slackwater_tasks.control.edit import edit
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.models import Line, LiveTask
-from slackwater_tasks.read import overview
+from slackwater_tasks.read import overview, tasks
 from slackwater_tasks.read.autoscaling import advice, demands
 from slackwater_tasks.submission.service import submit
+from slackwater_tenants.scoping import tenant_scope
 from tests.support.api import HANDLER, forget_lookups
 from tests.support.cell import Cell, let_go, sql
 
@@ -140,8 +141,12 @@ def test_handlers_and_plans_ask_for_labels_beside_the_task(cell: Cell, monkeypat
     reference_cache.forget()
     line = line_of(cell.submit(require_labels=["zone=eu"]))
     assert (line.require_labels, line.prefer_labels) == (["gpu", "pool=shared", "zone=eu"], ["ssd"])
-    line = line_of(cell.submit(prefer_labels=["zone=eu"]))
+    task = cell.submit(prefer_labels=["zone=eu"])
+    line = line_of(task)
     assert (line.require_labels, line.prefer_labels) == (["gpu", "pool=shared"], ["zone=eu"])
+    with tenant_scope(cell.tenant.pk):
+        told = tasks.task(task)
+    assert (told["require_labels"], told["prefer_labels"]) == (["gpu", "pool=shared"], ["zone=eu"]), "the plan's, too"
     cell.tenant.plan.refuse_impossible = True
     with pytest.raises(Impossible, match="has gpu, pool=shared") as refused:
         submit(cell.tenant, {"tasks": [{"handler": HANDLER}]}["tasks"][0])

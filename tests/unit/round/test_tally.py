@@ -43,6 +43,8 @@ def test_slots_of_nodes_without_the_required_labels_are_no_missing_resource() ->
     told = tally.take({1: "pro"})
     assert told["plans"] == [{"plan": "pro", "claimed": 1, "left": {"no_slot": 2}}]
     assert {row["node"]: row["why"] for row in told["nodes"]} == {"n1": "no_work", "n2": "no_slot", "n3": "no_work"}
+    assert {row["node"]: row["could"] for row in told["nodes"]} == {"n1": 0, "n2": 1, "n3": 0}
+    assert told["could"] == 1, "slots of nodes without the labels are free for nobody"
 
 
 def test_the_busiest_round_is_told_of_and_one_that_was_full_says_so() -> None:
