@@ -8,7 +8,6 @@ from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped, task_id, tenant_or_all
-from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.read import dead_letters
 from slackwater_tenants.models import Tenant
 
@@ -45,6 +44,8 @@ class Command(PlatformCommand):
         self.answer_table(rows, "Dead letters", titles, shown, empty="There are no dead letters.")
 
     def _retry(self, tenant: Tenant, options: dict[str, Any]) -> None:
+        from slackwater_tasks.control.rerun import retry  # loading it takes longer than the list
+
         ids = options["retry"]
         if bool(ids) == options["all"]:
             raise InvalidInput("give either ids or --all", field="--retry")
