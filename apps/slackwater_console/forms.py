@@ -121,6 +121,11 @@ def given(fields: Iterable[Field], data: QueryDict) -> dict[str, Any]:
     return {field.name: value for field in fields if (value := field.read(data)) is not None}
 
 
+def labels(fields: Iterable[Field]) -> dict[str, str]:
+    """By the last part of its name what a field is called on the page: how a refusal tells of it."""
+    return {field.name.rpartition(".")[2]: field.label for field in fields}
+
+
 def arguments(schema: Mapping[str, Any]) -> list[Field]:
     """A field for each argument of a handler, by its JSON Schema."""
     needed = set(schema.get("required", ()))
@@ -174,4 +179,4 @@ def make(at: At, path: str, fields: Sequence[Field], *, method: str = "POST", on
     except Refused as refused:
         if refused.status in {403, 404} and refused.problem["code"] != "not_granted":
             raise
-        return Made([field.filled(data) for field in fields], refused=refused.words)
+        return Made([field.filled(data) for field in fields], refused=refused.told(labels(fields)))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.core.handlers.wsgi import WSGIRequest
@@ -17,6 +18,7 @@ from rest_framework.response import Response
 from slackwater_console.person import Person
 
 PREFIX = "/api/v1/"
+PARTS: Final = re.compile(r"[.\[\]]+")
 
 
 class Refused(Exception):
@@ -29,11 +31,24 @@ class Refused(Exception):
     @property
     def words(self) -> str:
         """Every fault in a sentence, with the field it is in; and how long to wait, where that helps."""
+        return self.told({})
+
+    def told(self, labels: Mapping[str, str]) -> str:
+        """The same for a form: what its page calls a field stands for the path to it."""
         faults = self.problem.get("errors") or [self.problem]
-        told = [": ".join(filter(None, (each.get("field"), each.get("detail")))) for each in faults]
+        places = (_place(each.get("field") or "", labels) for each in faults)
+        told = [
+            ": ".join(filter(None, (place, each.get("detail")))) for place, each in zip(places, faults, strict=True)
+        ]
         if wait := self.problem.get("retry_after_s"):
             told.append(f"Try again in {wait} s.")
         return " · ".join(told)
+
+
+def _place(path: str, labels: Mapping[str, str]) -> str:
+    """``At`` for ``rule.times[0]``, where a form calls its field ``times`` so."""
+    parts = reversed(PARTS.split(path))
+    return next((labels[part] for part in parts if part in labels), path)
 
 
 def ask(

@@ -20,7 +20,7 @@ from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.states import TaskState
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import ButtonsMixin
-from slackwater_adminkit.display import ago, badge, clock, column, once, seconds
+from slackwater_adminkit.display import ago, badge, clock, column, facts, once, seconds
 from slackwater_adminkit.pausing import pause_buttons
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, ServiceAdmin, actor, become
 from slackwater_schedules import services
@@ -28,7 +28,7 @@ from slackwater_schedules.form import OF_KIND, OF_START, ScheduleForm
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.recurrence import zone_of
 from slackwater_schedules.rules import read_rule
-from slackwater_schedules.words import rule_words
+from slackwater_schedules.words import rule_words, work_words
 from slackwater_tasks.admin import grid
 from slackwater_tasks.models import Task
 from slackwater_tasks.read.tasks import word
@@ -82,6 +82,11 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         ("Missed runs", {"fields": (("missed", "missed_after_s"), ("missed_limit", "missed_window_s"))}),
         ("Overlap", {"fields": ("overlap",)}),
     )
+    LOOKED_AT: ClassVar[Any] = (
+        (None, {"fields": ("tenant", "name")}),
+        ("When and what", {"fields": ("when", "submits")}),
+        *FORM[3:],
+    )
     KNOWN: ClassVar[Any] = (
         ("Firings", {"fields": ("shown_state", "upcoming", "recent", ("created_by", "updated_by"), "version")}),
     )
@@ -89,7 +94,9 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
     ordering = ("tenant__slug", "name")
 
     def get_fieldsets(self, request: HttpRequest, obj: Schedule | None = None) -> Any:
-        """The form's fields; for a schedule that exists, its history too."""
+        """The form's fields, or in words what they hold for who may only look; of a schedule that exists, its history too."""
+        if obj and not self.has_change_permission(request, obj):
+            return (*self.KNOWN, *self.LOOKED_AT)
         return (*self.KNOWN, *self.FORM) if obj else self.FORM
 
     def get_readonly_fields(self, request: HttpRequest, obj: Schedule | None = None) -> tuple[str, ...]:
@@ -104,6 +111,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
         return badge("active", "succeeded") if obj.next_fire_at else badge("over", "cancelled")
 
     when = column("when", lambda it: rule_words(it.kind, it.rule, it.time_zone), ordering="kind")
+    submits = column("submits", lambda it: facts(work_words(it.task, it.workflow)))
     next_fire = column(
         "next", lambda schedule: ago(schedule.next_fire_at) if not schedule.paused else "–", ordering="next_due_at"
     )

@@ -16,6 +16,9 @@ MONTHS: Final = (
 )  # fmt: skip
 
 
+WORK_WORDS: Final = {"handler": "handler", "args": "arguments in order", "kwargs": "arguments"}
+
+
 def rule_words(kind: str, rule: Mapping[str, Any], zone: str) -> str:
     """``each Monday and Friday at 07:30, Europe/Berlin``."""
     at = f"at {_several(rule.get('times') or ['00:00'])}"
@@ -34,6 +37,18 @@ def rule_words(kind: str, rule: Mapping[str, Any], zone: str) -> str:
     else:
         said = f"by cron {rule.get('cron', '')}"
     return f"{said}, {zone}"
+
+
+def work_words(task: Mapping[str, Any], workflow: Mapping[str, Any] | None) -> dict[str, Any]:
+    """What a schedule submits, by name: the handler or template, its arguments, then the other fields that are given."""
+    if workflow and "template" in workflow:
+        return dict(workflow)
+    if workflow:
+        tasks = [str(each.get("name") or each.get("handler") or "a script") for each in workflow.get("tasks", ())]
+        others = {name: value for name, value in workflow.items() if name != "tasks"}
+        return {**others, "tasks": f"{len(tasks)}: {_several(tasks)}"}
+    first = {WORK_WORDS[name]: task[name] for name in WORK_WORDS if task.get(name)}
+    return {**first, **{name: value for name, value in task.items() if name not in WORK_WORDS}}
 
 
 def _several(words: Sequence[Any]) -> str:

@@ -35,6 +35,8 @@ WIDER = """() => {
         const box = node.getBoundingClientRect();
         return box.width && box.right > room + 1 && !inside(node);
     });
+    for (const node of document.querySelectorAll("input[type=radio], input[type=checkbox]"))
+        if (node.getBoundingClientRect().width > 60) out.push(node); // its words stand beside it
     const wide = document.documentElement.scrollWidth - window.innerWidth;
     return [...out.map((n) => `${n.tagName}#${n.id} ends at ${n.getBoundingClientRect().right} of ${room}`),
             ...(wide > 0 ? [`page ${wide} px too wide`] : [])];

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from copy import copy
 from datetime import timedelta
 from pathlib import Path
@@ -122,6 +123,11 @@ def test_a_workflow_is_read_searched_and_run_again_from_a_task(browser: Watched,
     whole = page.inner_text("[data-span]")
     page.click("[aria-label='Zoom into the timeline']")
     assert page.inner_text("[data-span]") != whole
+    page.click("#sw-flow-time [data-act=fit]")
+    while not re.match(r"([0-4](\.\d)? s|\d+ ms) shown", page.inner_text("[data-span]")):
+        page.click("[aria-label='Zoom into the timeline']")
+    ticks = page.locator("#sw-flow-time [data-axis] span").all_inner_texts()
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d\.\d", tick) for tick in ticks), ticks
     page.click("#sw-flow-time [data-act=fit]")
     page.select_option("#sw-flow-time [data-by]", "name")
     page.click("#sw-flow-time button:has-text('clean')")

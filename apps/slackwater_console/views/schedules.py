@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 from urllib.parse import urlencode
 from uuid import UUID
@@ -12,20 +12,22 @@ from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString
 from django.views.decorators.http import require_POST
 
 from slackwater_console import schedule_form
 from slackwater_console.acts import buttons
-from slackwater_console.forms import Field
+from slackwater_console.forms import Field, labels
 from slackwater_console.page import At, page
 from slackwater_console.rest import Refused
-from slackwater_console.templatetags.console import badge, clock, moment
+from slackwater_console.templatetags.console import badge, clock, fact, moment
 from slackwater_console.views.tasks import filters, what
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.occurrences import Missed
 from slackwater_schedules.recurrence import zone_of
-from slackwater_schedules.words import rule_words
+from slackwater_schedules.words import rule_words, work_words
 
+PREVIEWED: Final = 5
 SCHEDULE_FILTERS: Final[dict[str, tuple[str, list[str], str]]] = {
     "name_pattern": ("Name", [], "report *"),
     "handler": ("Handler", [], ""),
@@ -60,6 +62,13 @@ def _firing(at: At, item: dict[str, Any]) -> list[Any]:
     return [clock(item["fire_at"]), badge(item["outcome"]), moment(item["fired_at"]), link]
 
 
+def _times(moments: Iterable[str], zone: str) -> SafeString | str:
+    """Moments below each other, in a schedule's own time zone."""
+    found = (parse_datetime(each) for each in moments)
+    told = ((each.astimezone(zone_of(zone)).strftime("%A, %-d %B %Y, %H:%M:%S %Z"),) for each in found if each)
+    return format_html_join("", "<div>{}</div>", told) or "never"
+
+
 FIRING_FILTERS: Final[dict[str, tuple[str, list[str], str]]] = {
     "outcome": ("Outcome", list(ScheduleFire.Outcome.values), "")
 }
@@ -76,12 +85,13 @@ def schedule(at: At, schedule_id: UUID) -> HttpResponse:
         ("not after", found["end_at"] and clock(found["end_at"])),
         ("while the one before runs", Schedule.Overlap(found["overlap"]).label),
         ("missed firings", Missed(found["missed"]).label),
-        ("fires next", [clock(each) for each in found["next_firings"][:5]]),
+        ("fires next", _times(found["next_firings"][:PREVIEWED], found["time_zone"])),
         ("changed by", found["updated_by"]),
     ]
     firings = at.list(f"schedules/{schedule_id}/firings", _firing, tuple(FIRING_FILTERS))
+    submits = dict(fact(*each) for each in work_words(found["task"], found["workflow"]).items())
     return at.show(
-        "list", section="schedules", title=found["name"], facts=facts, told=found["workflow"] or found["task"],
+        "list", section="schedules", title=found["name"], facts=facts, told=submits,
         acts=acts("run_schedule", "resume_schedule" if found["paused"] else "pause_schedule", "delete_schedule"),
         links=[(at.url("schedule_edit", schedule_id), "Change")] if at.person.may("submit") else [],
         head=("For", "Outcome", "Fired", "Submitted"), empty="It has not fired yet.",
@@ -90,7 +100,6 @@ def schedule(at: At, schedule_id: UUID) -> HttpResponse:
 
 
 # -- the form ---------------------------------------------------------------------------------------------------------
-PREVIEWED: Final = 5
 STARTS: Final = ("handler", "template", "task", "workflow")
 
 
@@ -124,7 +133,7 @@ def schedule_new(at: At) -> HttpResponse:
         try:
             made = at.ask("POST", "schedules", {name: value for name, value in asked.items() if value is not None})
         except Refused as error:
-            refused, fields = _refused(error), [each.filled(at.request.POST) for each in fields]
+            refused, fields = _refused(error, fields), [each.filled(at.request.POST) for each in fields]
         else:
             messages.success(at.request, "The schedule was made.")
             return redirect(at.url("schedule", made["id"]))
@@ -147,7 +156,7 @@ def schedule_edit(at: At, schedule_id: UUID) -> HttpResponse:
         try:
             at.ask("PATCH", path, {**schedule_form.changes(work, fields, data), "version": version})
         except Refused as error:
-            refused, fields = _refused(error), [each.filled(data) for each in fields]
+            refused, fields = _refused(error, fields), [each.filled(data) for each in fields]
         else:
             messages.success(at.request, "The schedule was changed.")
             return redirect(at.url("schedule", schedule_id))
@@ -156,10 +165,10 @@ def schedule_edit(at: At, schedule_id: UUID) -> HttpResponse:
     )
 
 
-def _refused(error: Refused) -> str:
+def _refused(error: Refused, fields: Iterable[Field]) -> str:
     if error.status in {403, 404} and error.problem["code"] != "not_granted":
         raise error
-    return error.words
+    return error.told(labels(fields))
 
 
 def _form(at: At, title: str, label: str, fields: list[Field], url: str, refused: str, **hidden: Any) -> HttpResponse:
@@ -173,21 +182,15 @@ def firings(at: At) -> HttpResponse:
     """When a form as it stands would fire, in words; nothing is saved."""
     at.person.require("submit")
     work = schedule_form.Work("task")
-    given = schedule_form.body(
-        work, (*schedule_form.TIMING, *schedule_form.BOUNDS, schedule_form.ZONE), at.request.POST
-    )
+    shown = (*schedule_form.TIMING, *schedule_form.BOUNDS, schedule_form.ZONE)
+    given = schedule_form.body(work, shown, at.request.POST)
     asked = {
         name: given[name] for name in ("kind", "rule", "time_zone", "start_at", "end_at") if given[name] is not None
     }
     try:
         times = at.ask("POST", "schedules/preview", {**asked, "count": PREVIEWED})["next_firings"]
     except Refused as error:
-        return HttpResponse(format_html("<p>{}</p>", error.words))
-    said, zone = (
-        rule_words(given["kind"], given["rule"], given["time_zone"] or "UTC"),
-        zone_of(given["time_zone"] or "UTC"),
-    )
-    moments = (parse_datetime(each) for each in times)
-    listed = ((each.astimezone(zone).strftime("%A, %-d %B %Y, %H:%M:%S %Z"),) for each in moments if each is not None)
-    shown = format_html_join("", "<li>{}</li>", listed) or "never"
-    return HttpResponse(format_html("<p>{}. Next:</p><ul>{}</ul>", said[:1].upper() + said[1:], shown))
+        return HttpResponse(format_html("<p>{}</p>", error.told(labels(shown))))
+    zone = given["time_zone"] or "UTC"
+    said = rule_words(given["kind"], given["rule"], zone)
+    return HttpResponse(format_html("<p>{}. Next:</p>{}", said[:1].upper() + said[1:], _times(times, zone)))

@@ -106,3 +106,15 @@ def test_its_firings_are_foretold_in_words(page: Client, tenant: Tenant) -> None
     assert staff().post(url, schedule_form(tenant)).status_code == 403
     assert rule_words("interval", {"every_s": 5400}, "UTC") == "every 1.5 h"
     assert rule_words("annually", {"dates": ["12-24"]}, "UTC") == "each year on 24 December at 00:00, UTC"
+
+
+def test_who_may_only_look_reads_when_and_what_in_words(page: Client, tenant: Tenant) -> None:
+    weekly: dict[str, Any] = {"kind": "weekly", "weekdays": ["mon", "fri"], "kwargs": '{"month": "May"}'}
+    page.post(reverse(ADD), schedule_form(tenant, **weekly))
+    schedule = Schedule.objects.unscoped().get()
+    looker = staff("slackwater_schedules.view_schedule")
+    shown = looker.get(reverse("admin:slackwater_schedules_schedule_change", args=[schedule.pk])).text
+    assert "each Monday and Friday at 03:00, UTC" in shown
+    assert "month: May" in shown
+    for built in ("weekdays", "cron", "starts", "handler", "parameters"):
+        assert f"field-{built}" not in shown

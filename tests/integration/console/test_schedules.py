@@ -9,6 +9,7 @@ from django.test import Client
 
 from slackwater_resources.models import Handler
 from slackwater_schedules.models import Schedule
+from slackwater_schedules.words import work_words
 from slackwater_tasks.submission import templates
 from slackwater_tenants.models import Tenant
 from tests.support.api import HANDLER
@@ -140,6 +141,33 @@ def test_the_form_as_it_stands_is_told_in_words(tenant: Tenant) -> None:
     shown = told(page.post(f"{HERE}/firings/", given))
     assert "Each Monday at 07:30, Europe/Berlin" in shown
     assert shown.count("07:30:00 CE") == 5
-    assert "rule.times" in told(page.post(f"{HERE}/firings/", {**given, "times": "25:00"}))
+    assert "<p>At: " in told(page.post(f"{HERE}/firings/", {**given, "times": "25:00"})), "as the form calls it"
     assert "kind" in told(page.post(f"{HERE}/firings/", {}))
     assert not Schedule.objects.unscoped().exists()
+
+
+def test_a_page_and_a_refusal_speak_in_the_words_of_the_form(tenant: Tenant) -> None:
+    task = {"handler": HANDLER, "kwargs": {"month": "May"}, "execution_cap_s": 90}
+    one = make(tenant, kind="daily", rule={"times": ["07:30"]}, time_zone="Europe/Berlin", task=task)
+    page = browser_of(tenant, "operator")
+    shown = told(page.get(f"{HERE}/{one.pk}/"))
+    assert "<dt>arguments</dt><dd>month: May</dd>" in shown
+    assert "<dt>execution cap</dt><dd>90 s</dd>" in shown
+    assert "&quot;kwargs&quot;" not in shown
+    assert "07:30:00 CE" in shown, "in its own time zone"
+    at = f"{HERE}/{one.pk}/edit/"
+    refused = told(page.post(at, sent(page, at, times="25:99")))
+    assert "At: &#x27;25:99&#x27; is not a time of day" in refused
+    assert "rule.times" not in refused
+
+
+def test_what_is_submitted_is_told_in_words() -> None:
+    tasks = [{"name": "load"}, {"handler": "mail.send"}, {"script_path": "a.sh"}]
+    assert work_words({}, {"tasks": tasks, "tags": ["x"]}) == {
+        "tags": ["x"],
+        "tasks": "3: load, mail.send and a script",
+    }
+    assert work_words({}, {"template": "t", "parameters": {"day": 1}}) == {"template": "t", "parameters": {"day": 1}}
+    assert work_words({"args": [1], "handler": "h", "tier": "basic"}, None) == {
+        "handler": "h", "arguments in order": [1], "tier": "basic",
+    }  # fmt: skip

@@ -17,7 +17,7 @@
     for (const line of lines) {
       const row = document.createElement("div");
       row.className = `sw-line sw-line-${line.level}`;
-      const at = line.at ? new Date(line.at).toLocaleTimeString([], { hour12: false }) : "";
+      const at = line.at ? new Date(line.at).toISOString().slice(11, 19) : "";
       const head = document.createElement("span");
       head.className = "sw-quiet";
       head.title = line.at || "";

@@ -95,7 +95,7 @@
     if (focused >= 0) inner.querySelectorAll("a, button")[focused]?.focus({ preventScroll: true });
     const base = Date.parse(flow.began);
     const whole = until - from;
-    const words = (ms) => new Date(base + ms).toLocaleTimeString([], { hour12: false, ...(whole < 5000 ? { fractionalSecondDigits: 1 } : {}) });
+    const words = (ms) => new Date(base + ms).toISOString().slice(11, whole < 5000 ? 21 : 19); // UTC, as everywhere on the page
     axis.replaceChildren(...Array.from({ length: TICKS }, (_, n) => {
       const tick = SW.el("span", {}, words(from + (whole * n) / TICKS));
       tick.style.left = `${(100 * n) / TICKS}%`;
