@@ -142,7 +142,7 @@ def test_the_form_as_it_stands_is_told_in_words(tenant: Tenant) -> None:
     assert "Each Monday at 07:30, Europe/Berlin" in shown
     assert shown.count("07:30:00 CE") == 5
     assert "<p>At: " in told(page.post(f"{HERE}/firings/", {**given, "times": "25:00"})), "as the form calls it"
-    assert "kind" in told(page.post(f"{HERE}/firings/", {}))
+    assert "<p>When: " in told(page.post(f"{HERE}/firings/", {}))
     assert not Schedule.objects.unscoped().exists()
 
 
