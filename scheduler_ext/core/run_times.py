@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
 from math import ceil, log
-from typing import Final
+from typing import Final, NamedTuple
 
 ACCURACY: Final = 0.05
 """The largest error of a quantile, as a part of its value."""
@@ -20,7 +20,13 @@ MEMORY: Final = 1000
 """Older runs count as at most this many beside the newer ones."""
 LONG: Final = 0.9
 """The quantile taken as the end of a run where another task relies on it."""
+LEARNT_FROM: Final = 5
+"""A run time counts as learnt after this many runs."""
+TENANTS: Final = 3
+"""What a handler takes over all tenants counts from so many tenants on."""
 _LOG_GAMMA: Final = log(GAMMA)
+OF_SCRIPTS: Final = ("script:", "name:")
+"""What the keys begin with that are not handlers."""
 _DIGITS: Final = re.compile(r"\d+")
 
 Buckets = Mapping[int, float]
@@ -77,3 +83,87 @@ def script_keys(sha256: str, path: str, name: str) -> list[str]:
     """The keys under which a script's run times are learnt: its content, and the pattern of its name."""
     keys = [f"script:{(sha256 or path)[:64]}"]
     return [*keys, f"name:{pattern_of(name)}"[:200]] if name else keys
+
+
+class RunTime(NamedTuple):
+    """How long a task is expected to run, in microseconds."""
+
+    mean_us: int
+    long_us: int
+    """What nine in ten runs do not exceed: the end of a run where another task relies on it."""
+
+    def within(self, cap_us: int) -> RunTime:
+        """The same of a task that ends at its cap."""
+        return (
+            self
+            if self.long_us <= cap_us and self.mean_us <= cap_us
+            else RunTime(*(min(each, cap_us) for each in self))
+        )
+
+
+class RunTimes:
+    """What is learnt of run times, and which of it holds for a task: the same for all who ask, live or simulated."""
+
+    __slots__ = ("_own", "_sums")
+
+    def __init__(self, rows: Iterable[tuple[int, str, float, float]] = ()) -> None:
+        """``rows``: see :meth:`read`."""
+        self._own: dict[tuple[int, str], RunTime] = {}
+        """By tenant and key."""
+        self._sums: dict[str, tuple[int, int, int]] = {}
+        """Of each handler over all tenants: the sums of the means and of the long ones, and how many tenants."""
+        self.read(rows)
+
+    def __bool__(self) -> bool:
+        return bool(self._own)
+
+    def read(self, rows: Iterable[tuple[int, str, float, float]]) -> None:
+        """Take over (tenant, key, mean, what nine in ten do not exceed), each learnt from enough runs."""
+        for tenant, key, mean_us, long_us in rows:
+            self.put(tenant, key, RunTime(max(1, int(mean_us)), max(1, int(long_us))))
+
+    def put(self, tenant: int, key: str, found: RunTime) -> None:
+        """Take over what is learnt of a tenant under a key."""
+        mean_us, long_us = found
+        count = 1
+        if (before := self._own.get((tenant, key))) is not None:
+            mean_us, long_us, count = mean_us - before.mean_us, long_us - before.long_us, 0
+        self._own[tenant, key] = found
+        if not key.startswith(OF_SCRIPTS):  # no script is another tenant's
+            means, longs, tenants = self._sums.get(key, (0, 0, 0))
+            self._sums[key] = means + mean_us, longs + long_us, tenants + count
+
+    def of(self, tenant: int, keys: Sequence[str]) -> RunTime | None:
+        """What a tenant's task with these keys is expected to take; ``None`` while nothing is learnt.
+
+        The tenant's own under the first key that is known; else that of the handler over all tenants, each counting
+        alike, if at least ``TENANTS`` know it: what is shown of a wait then tells nobody's run times.
+        """
+        for key in keys:
+            if (own := self._own.get((tenant, key))) is not None:
+                return own
+        for key in keys:
+            means, longs, tenants = self._sums.get(key, (0, 0, 0))
+            if tenants >= TENANTS:
+                return RunTime(means // tenants, longs // tenants)
+        return None
+
+    def whose(self, tenant: int, keys: Sequence[str]) -> tuple[int | None, str] | None:
+        """The tenant and the key of that; ``None`` in place of the tenant: all of them."""
+        own = next((key for key in keys if (tenant, key) in self._own), None)
+        if own is not None:
+            return tenant, own
+        common = next((key for key in keys if self._sums.get(key, (0, 0, 0))[2] >= TENANTS), None)
+        return None if common is None else (None, common)
+
+
+def remaining_s(ran_s: float | None, expected_s: float | None, cap_s: float) -> float:
+    """How much longer a task is expected to run that has run for ``ran_s`` (``None``: it has not begun).
+
+    One that has outrun its expectation is expected to run for as long again; none runs beyond its cap.
+    """
+    ran = max(0.0, ran_s or 0.0)
+    left = max(0.0, cap_s - ran)
+    if expected_s is None:
+        return left
+    return min(left, expected_s - ran if ran < expected_s else ran)

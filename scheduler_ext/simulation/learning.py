@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Final
 
-from scheduler_ext.core.run_times import Quantiles, bucket_of, merged
+from scheduler_ext.core.run_times import LEARNT_FROM, LONG, Quantiles, RunTime, RunTimes, bucket_of, merged, remaining_s
 from scheduler_ext.policies.holdings import taken_by
 from scheduler_ext.simulation.model import Job, Trace
 
 MICRO: Final = 1_000_000
 INFINITE: Final = float("inf")
-LEARNT_FROM: Final = 5
-"""A run time counts as learnt after this many runs, as live."""
+ALL: Final = -1
+"""The number of a tenant that all jobs count for."""
 
 
 class Learning:
@@ -28,24 +27,20 @@ class Learning:
         """Running jobs by the moment at which they were expected to end, with their start."""
         self._runs: dict[tuple[int, str], list[float]] = {}
         self._buckets: dict[tuple[int, str], dict[int, float]] = {}
-        self._known: dict[tuple[int, str], int] = {}
+        self._known = RunTimes()
+        self._last: RunTime | None = None
+        """What all jobs take: where nothing is requested it stands in for the cap that a live task has."""
 
     def expect(self, job: Job) -> None:
         """Give a job that has become ready its expected run time."""
         given = self._given[job.index]
-        known = None
-        for key in self._keys(job):
-            known = self._known.get(key)
-            if known is None and key in self._buckets:
-                known = self._known[key] = max(1, int(Quantiles(self._buckets[key]).mean_us))
-            if known is not None:
-                break
-        job.expected_us = min(known, given) if known and given else known or given
-
-    def _keys(self, job: Job) -> Iterator[tuple[int, str]]:
-        """The keys by which its run time may be known, the most specific first."""
-        if self._learns:
-            yield from ((job.tenant, job.handler), (job.tenant, ""), (-1, ""))
+        known = self._known.of(job.tenant, (job.handler,)) if self._learns else None
+        if known is None and not given:
+            known = self._last
+        if known is None:
+            job.expected_us, job.long_us = given, given or 0
+        else:
+            job.expected_us, job.long_us = known.within(given) if given else known
 
     def started(self, job: Job, now: int) -> None:
         """Note that a job runs and when it is expected to end."""
@@ -59,8 +54,8 @@ class Learning:
             if job.ends_at != at:
                 continue  # it has ended
             given = self._given[index]
-            longest = began + given / MICRO if given else INFINITE
-            job.ends_at = max(at, min(2 * now_s - began, longest))
+            cap_s = given / MICRO if given else INFINITE
+            job.ends_at = max(at, now_s + remaining_s(now_s - began, at - began, cap_s))
             ends = job.node.ends
             ends.remove((at, job.kind, need := taken_by(job.line, job.kind)))
             ends.append((job.ends_at, job.kind, need))
@@ -69,11 +64,16 @@ class Learning:
 
     def ended(self, job: Job) -> None:
         job.ends_at = None
-        for key in {*self._keys(job)}:
+        for tenant, handler in ((job.tenant, job.handler), (ALL, "")) if self._learns else ():
+            key = tenant, handler
             runs = self._runs.setdefault(key, [])
             runs.append(job.run_us)
             if len(runs) >= LEARNT_FROM:
-                new = Counter(map(bucket_of, runs))
-                self._buckets[key] = merged(self._buckets.get(key, {}), new)
-                self._known.pop(key, None)
+                counted = self._buckets[key] = merged(self._buckets.get(key, {}), Counter(map(bucket_of, runs)))
                 runs.clear()
+                quantiles = Quantiles(counted)
+                found = RunTime(max(1, int(quantiles.mean_us)), max(1, int(quantiles.at(LONG))))
+                if tenant == ALL:
+                    self._last = found
+                else:
+                    self._known.put(tenant, handler, found)

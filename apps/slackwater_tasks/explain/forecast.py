@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.run_times import merged, script_keys
+from scheduler_ext.core.run_times import LEARNT_FROM, Buckets, RunTimes, merged, remaining_s, script_keys
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import NodeView, Snapshot
@@ -24,7 +24,7 @@ from scheduler_ext.policies.registry import order_policy
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.model import Cell, Job, RateLimit, Trace
 from slackwater_tasks.explain.work import Spread, Waiting, again, lately
-from slackwater_tasks.ledger.round_store import LEARNT_FROM, PgRoundStore
+from slackwater_tasks.ledger.round_store import PgRoundStore
 
 MAX_JOBS = 3_000
 RUNS = 40
@@ -72,7 +72,8 @@ WHERE l.phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY)
 """)  # noqa: S608 - statements of ours
 SCRIPTS = "SELECT id::text, script_sha256, script_path, name FROM slackwater_tasks_task WHERE id = ANY(%s::uuid[])"
 LEARNT = """
-SELECT tenant_id, key, mean_us, buckets FROM slackwater_tasks_runtime WHERE key = ANY(%s) AND samples >= %s
+SELECT tenant_id, key, mean_us, coalesce(long_us, mean_us), buckets FROM slackwater_tasks_runtime
+WHERE key = ANY(%s) AND samples >= %s
 """
 # What counts against a rate now, and since when; a claim whose start is not known counts from now.
 RATE_STARTS = """
@@ -166,27 +167,29 @@ def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) ->
 
 
 def _learn(store: PgRoundStore, tasks: Sequence[Waiting]) -> None:
-    """Give each task its run times: its tenant's, else those of all tenants together."""
+    """Give each task what is learnt of its run times, as a round takes it, with their spread."""
     conn = store.db.conn
     keys = {each.task_id: [each.handler] for each in tasks if each.handler}
     scripts = [each.task_id for each in tasks if not each.handler]
     for task_id, *what in conn.execute(SCRIPTS, (scripts,)).fetchall() if scripts else ():
         keys[task_id] = script_keys(*what)
     wanted = {key for of_task in keys.values() for key in of_task}
-    own: dict[tuple[int, str], tuple[float, dict[int, float]]] = {}
-    common: dict[str, tuple[float, dict[int, float]]] = {}
-    for tenant, key, mean_us, counted in conn.execute(LEARNT, (list(wanted), LEARNT_FROM)).fetchall():
-        given = json.loads(counted) if isinstance(counted, str) else counted  # as Django's own connection has it
+    run_times = RunTimes()
+    counted: dict[tuple[int | None, str], Buckets] = {}
+    for tenant, key, mean_us, long_us, found in conn.execute(LEARNT, (list(wanted), LEARNT_FROM)).fetchall():
+        given = json.loads(found) if isinstance(found, str) else found  # as Django's own connection has it
         buckets = {int(bucket): float(count) for bucket, count in given.items()}
-        own[tenant, key] = (mean_us, buckets)
-        common[key] = (mean_us, merged(common[key][1], buckets) if key in common else buckets)
-    spreads: dict[int, Spread] = {}
+        run_times.read([(tenant, key, mean_us, long_us)])
+        counted[tenant, key] = buckets
+        counted[None, key] = merged(counted.get((None, key), {}), buckets)
+    spreads: dict[tuple[int | None, str], Spread] = {}
     for each in tasks:
-        known = [own[each.tenant_id, key] for key in keys.get(each.task_id, ()) if (each.tenant_id, key) in own]
-        if not known and each.handler in common:
-            known = [common[each.handler]]
-        if known:
-            each.spread = spreads.setdefault(id(known[0]), Spread(*known[0]))
+        of_task = keys.get(each.task_id, ())
+        learnt, whose = run_times.of(each.tenant_id, of_task), run_times.whose(each.tenant_id, of_task)
+        if learnt is not None and whose is not None:
+            if whose not in spreads:
+                spreads[whose] = Spread(learnt, counted[whose])
+            each.spread = spreads[whose]
 
 
 def _run(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, tasks: list[Waiting], task_id: str,
@@ -247,13 +250,16 @@ def _job(store: PgRoundStore, task: Waiting, index: int, places: dict[str, int],
         shortest = max(SHORTEST_S, task.elapsed_s or 0.0)
         run_us = (shortest * max(1.0, task.cap_s / shortest) ** rng.random()) * 1e6 - elapsed_us
     running = task.elapsed_s is not None
-    return Job(
+    job = Job(
         index, 0 if running else SOON_US + int(task.arrives_s * 1e6), max(1, int(min(run_us, task.cap_s * 1e6))),
         tenant=task.tenant_id, vector=info.vector, priority=task.priority,
         category=Category.URGENT if running else info.category,
-        expected_us=max(1, int(spread.mean_us)) if spread is not None else None,
+        expected_us=spread.learnt.mean_us if spread is not None else None,
         mutex_key=task.mutex_key, mutex_limit=task.mutex_limit, workflow=members.get(info.workflow),
         pool=store.pool_of(info), labels=info.labels,
         rates=() if running else task.rates, kind=task.kind,
         parents=[places[p] for p in task.parents if p in places], name=task.task_id,
     )  # fmt: skip
+    long_s = spread.learnt.long_us / 1e6 if spread is not None else None
+    job.long_us = max(1, int(remaining_s(task.elapsed_s, long_s, task.cap_s) * 1e6))
+    return job

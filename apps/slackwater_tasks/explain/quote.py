@@ -16,13 +16,13 @@ from django.db import transaction
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.labels import labels_of
+from scheduler_ext.core.run_times import LEARNT_FROM
 from scheduler_ext.core.states import Category
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.explain.explanation import predicted_start
 from slackwater_tasks.explain.queries import ROW
 from slackwater_tasks.field_kinds import seconds
 from slackwater_tasks.ledger import reference_cache
-from slackwater_tasks.ledger.active_policies import LEARNT_FROM
 from slackwater_tasks.ledger.connection import fetch_all, fetch_named
 from slackwater_tasks.read import overview
 from slackwater_tasks.read.tasks import word

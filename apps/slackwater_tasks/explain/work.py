@@ -9,7 +9,7 @@ from random import Random
 from typing import Final
 from uuid import UUID
 
-from scheduler_ext.core.run_times import Quantiles, bucket_of
+from scheduler_ext.core.run_times import Buckets, Quantiles, RunTime, bucket_of
 from scheduler_ext.core.types import WorkKind
 from slackwater_tasks.ledger.round_store import PgRoundStore
 
@@ -33,10 +33,10 @@ FIRST: Final = "SELECT id FROM slackwater_tasks_task ORDER BY id LIMIT 1"
 class Spread:
     """The distribution of the run times of such tasks."""
 
-    def __init__(self, mean_us: float, buckets: dict[int, float]) -> None:
+    def __init__(self, learnt: RunTime, buckets: Buckets) -> None:
         """Where only the mean is known: from half of it to twice."""
-        self.mean_us = mean_us
-        self._known = Quantiles(buckets or {bucket_of(mean_us * 2 ** (n / 10)): 1.0 for n in range(-10, 11)})
+        self.learnt = learnt
+        self._known = Quantiles(buckets or {bucket_of(learnt.mean_us * 2 ** (n / 10)): 1.0 for n in range(-10, 11)})
 
     def left_us(self, ran_us: float, drawn: float) -> float:
         """How much longer a task runs that has run for ``ran_us``; ``drawn``, from 0 to 1, picks one possibility.

@@ -16,10 +16,12 @@ from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.core.run_times import LEARNT_FROM, RunTimes
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.policies.registry import order_policy, share_policy, with_pools
 from slackwater_conf import conf
 from slackwater_tasks.ledger.connection import fetch_all
+from slackwater_tasks.ledger.sql.snapshot import RUN_TIMES
 
 log = logging.getLogger(__name__)
 
@@ -38,9 +40,6 @@ PLACES = """
 SELECT id, NULL, pool_id FROM slackwater_tenants_tenant WHERE pool_id IS NOT NULL
 UNION ALL SELECT tenant_id, id, pool_id FROM slackwater_tasks_line WHERE pool_id IS NOT NULL
 """
-RUN_TIMES = "SELECT tenant_id, key, mean_us FROM slackwater_tasks_runtime WHERE samples >= %s"
-LEARNT_FROM = 5
-"""A run time counts as learnt after this many samples."""
 
 Execute = Callable[[str, Any], Sequence[Sequence[Any]]]
 
@@ -68,8 +67,8 @@ class Chosen:
     """Path by id."""
     by_tenant: Mapping[int, OrderPolicy] = field(default_factory=dict)
     by_line: Mapping[int, OrderPolicy] = field(default_factory=dict)
-    run_times: Mapping[tuple[int, str], int] = field(default_factory=dict)
-    """Learnt run times, in microseconds by tenant and key; read only where an order uses them."""
+    run_times: RunTimes = field(default_factory=RunTimes)
+    """What is learnt of run times; read only where an order uses them."""
 
     def fingerprint(self) -> str:
         """A key that is equal for equal orders."""
@@ -86,10 +85,10 @@ class Chosen:
             return self.order
         return self.by_line.get(line_id) or self.by_tenant.get(tenant_id) or self.order
 
-    def run_time_us(self, tenant_id: int, keys: Iterable[str]) -> int | None:
-        """What is learnt under the first of these keys that is known; ``None`` also where no order goes by it."""
-        known = ((tenant_id, key) for key in keys if (tenant_id, key) in self.run_times)
-        return next((self.run_times[each] for each in known), None)
+    def run_time_us(self, tenant_id: int, keys: Sequence[str]) -> int | None:
+        """The mean run time learnt of a tenant's tasks with these keys; ``None`` also where no order goes by it."""
+        found = self.run_times.of(tenant_id, keys)
+        return found.mean_us if found is not None else None
 
 
 def read(execute: Execute, conf: SchedulerConf, cell: str) -> Chosen:
@@ -186,10 +185,10 @@ def _nearest(
     return None
 
 
-def _run_times(execute: Execute, orders: Iterable[OrderPolicy]) -> dict[tuple[int, str], int]:
+def _run_times(execute: Execute, orders: Iterable[OrderPolicy]) -> RunTimes:
     if not any(getattr(order, "by_run_time", False) for order in orders):
-        return {}
-    return {(tenant, key): max(1, int(mean)) for tenant, key, mean in execute(RUN_TIMES, (LEARNT_FROM,))}
+        return RunTimes()
+    return RunTimes((t, key, mean, long) for t, key, mean, long in execute(RUN_TIMES, (LEARNT_FROM,)))
 
 
 # -- in a process that submits ----------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.core.types import LATE_GROUP
 from slackwater_tasks.ledger import events, reference_cache
 from slackwater_tasks.ledger.active_policies import Chosen
-from slackwater_tasks.ledger.expected_ends import SCRIPT_KEYS
+from slackwater_tasks.ledger.expected_ends import KEYS
 from slackwater_tasks.ledger.rows import first_level, rank_input
 
 MAX_STEPS: Final = 64
@@ -28,7 +28,7 @@ SELECT DISTINCT d.parent_id FROM slackwater_tasks_dependency d WHERE d.child_id 
 LIMIT %s
 """)
 PLACE: Final = f"""l.task_id, l.tenant_id, l.line_id, l.rank_group, l.rank, l.priority, l.tolerance_ms, t.cap_ms,
-       CASE t.handler WHEN '' THEN ARRAY[{SCRIPT_KEYS}] ELSE ARRAY[t.handler] END,
+       {KEYS},
        t.submitted_at, greatest(t.submitted_at, t.start_at), l.path_us, l.work_us"""
 """What a place is made of, for a live task l and its wide row t."""
 PRESSED: Final = named(f"""

@@ -38,11 +38,13 @@ class PgTurnStore(TurnStore):
         line = self._line(line_id)
         if line is None:
             return None
-        kind, expected_us = self.rounds.learnt_of(line.tenant_id, kind_number, handler_id, by_itself)
+        kind, learnt = self.rounds.learnt_of(line.tenant_id, kind_number, handler_id, by_itself)
         task = TaskView(
             task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind, handler_id=handler_id,
-            priority=priority, submitted_at=submitted, latest_start=latest, expected_us=expected_us,
-            long_us=cap_ms * 1000, alone=by_itself, mutex_key=mutex, mutex_limit=limit,
+            priority=priority, submitted_at=submitted, latest_start=latest,
+            expected_us=learnt.mean_us if learnt else None,
+            long_us=min(learnt.long_us, cap_ms * 1000) if learnt else cap_ms * 1000,
+            alone=by_itself, mutex_key=mutex, mutex_limit=limit,
         )  # fmt: skip
         ranked = RankInput(
             arrived_us=math.floor(submitted * 1e6), latest_start_us=None if latest is None else int(latest * 1e6),

@@ -10,6 +10,7 @@ from typing import Any
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.labels import labels_of
 from scheduler_ext.core.resources import add, part, peak, zero
+from scheduler_ext.core.run_times import LEARNT_FROM, RunTime, RunTimes
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     CLIENT,
@@ -43,9 +44,7 @@ from slackwater_tasks.ledger.parking import nominate, park_hopeless, resume
 from slackwater_tasks.ledger.rate_windows import RateBook
 from slackwater_tasks.ledger.snapshot_rows import (
     Flight,
-    Learnt,
     LineInfo,
-    learnt,
     line_info,
     node_view,
     pool_view,
@@ -59,8 +58,6 @@ REFRESH_S = 1.0
 """Seconds between two readings of plans, lines, handlers and learnt run times; a change holds with the next round."""
 LEARN_S = 0.05
 """Seconds between two searches for missing run times: until found, such tasks run alone."""
-LEARNT_FROM = 5
-"""A run time counts as learnt after this many samples."""
 HEADS_PER_LINE = 8
 """The least number of tasks of a line that a round looks at; more while few lines are active."""
 MAX_NOMINATED = 4096
@@ -81,11 +78,9 @@ class Reference:
     paused: frozenset[int] = frozenset()
     """The handlers that exist."""
     handlers: dict[int, tuple[str, WorkKind, bool]] = field(default_factory=dict)
-    run_times: dict[tuple[int, str], Learnt] = field(default_factory=dict)
-    common_times: dict[str, Learnt] = field(default_factory=dict)
-    """What a handler takes over all tenants together: used until a tenant's own is learnt."""
+    run_times: RunTimes = field(default_factory=RunTimes)
     unknown: set[str] = field(default_factory=set)
-    """Handlers without any learnt run time that a round has met."""
+    """Handlers without a learnt run time that a round has met."""
     learnt_at: float = float("-inf")
     chosen: Chosen | None = None
     split: set[int] = field(default_factory=set)
@@ -200,7 +195,7 @@ class PgRoundStore(RoundStore):
             wanted = self._heads(room)
             lines = self._nominate(wanted, head_rows if wanted == heads else None)
         if ends:
-            lines = running_ends.with_longest(conn, lines)
+            lines = running_ends.with_longest(conn, lines, self.reference.run_times)
         if rates:
             lines = self.rates.mark(conn, lines)
         self._last = self.past.count(conn, Snapshot(
@@ -225,7 +220,7 @@ class PgRoundStore(RoundStore):
         among = {row[0] for row in found}
         lines = self._line_views(self._by_line([*found, *(row for row in ready if row[0] not in among)]))
         if ends:
-            lines = running_ends.with_longest(conn, lines)
+            lines = running_ends.with_longest(conn, lines, self.reference.run_times)
         rates = self.rates.peek(conn)
         return self.past.seen(conn, Snapshot(
             now=time.time(), cell=self.conf.cell, nodes=nodes, tenants=tenants, rates_left=rates,
@@ -259,7 +254,7 @@ class PgRoundStore(RoundStore):
             found = tenants.fetchall()
             ref.tenants = {row[0]: row[1:6] for row in found}
             ref.plans = {row[0]: row[6] for row in found}
-            ref.run_times, ref.common_times = learnt(times.fetchall())
+            ref.run_times = RunTimes(times.fetchall())
             ref.handlers = {row[0]: (row[1], WorkKind(row[2]), row[3]) for row in handlers.fetchall()}
             paused = frozenset(id_ for id_, known in ref.handlers.items() if known[2])
             self.rates.learn(limits.fetchall())
@@ -275,10 +270,8 @@ class PgRoundStore(RoundStore):
         """Read the run times learnt meanwhile of handlers about which nothing was known."""
         ref = self.reference
         rows = self.db.conn.execute(sql.snapshot.RUN_TIMES_OF, (LEARNT_FROM, list(ref.unknown))).fetchall()
-        own, common = learnt(rows)
-        ref.run_times.update(own)
-        ref.common_times.update(common)
-        ref.unknown -= common.keys()
+        ref.run_times.read(rows)
+        ref.unknown.clear()  # the next round meets again what is unknown still
         ref.learnt_at = time.monotonic()
 
     def pool_of(self, info: LineInfo) -> str:
@@ -290,7 +283,7 @@ class PgRoundStore(RoundStore):
 
     def _ends(self, now: float) -> dict[int, tuple[RunEnd, ...]]:
         vectors = {line_id: info.vector for line_id, info in self.reference.lines.items()}
-        return running_ends.running(self.db.conn, now, vectors, self.learnt_of)
+        return running_ends.running(self.db.conn, now, vectors, self._slot_of, self.reference.run_times)
 
     def _in_flight(self, rows: Sequence[Any]) -> tuple[dict[int, Flight], dict[int, TenantView], dict[str, PoolView],
                                                        dict[str, dict[int, dict[str, tuple[Slots, Vector]]]]]:  # fmt: skip
@@ -343,14 +336,16 @@ class PgRoundStore(RoundStore):
         # Alone: in a child's main thread, beside nobody.
         return WorkKind.PROCESS if by_itself and work in PER_CHILD else work
 
+    def _slot_of(self, kind: int, handler_id: int | None, by_itself: bool) -> WorkKind:
+        return self.kind_of(kind, handler_id, by_itself=by_itself)
+
     def learnt_of(
         self, tenant_id: int, kind: int, handler_id: int | None, by_itself: bool
-    ) -> tuple[WorkKind, int | None]:
-        """The slot a task holds, and its expected run time in microseconds if its tenant's is learnt."""
+    ) -> tuple[WorkKind, RunTime | None]:
+        """The slot a task holds, and what its handler is expected to take."""
         work = self.kind_of(kind, handler_id, by_itself=by_itself)
         known = None if work is WorkKind.SCRIPT else self.reference.handlers.get(handler_id or 0)
-        found = self.reference.run_times.get((tenant_id, known[0])) if known else None
-        return work, found.mean_us if found else None
+        return work, self.reference.run_times.of(tenant_id, known[:1]) if known else None
 
     def _heads(self, room: int) -> int:
         """How many tasks of each line to look at: a little more than an even split.
@@ -396,7 +391,7 @@ class PgRoundStore(RoundStore):
 
     def _line_view(self, line_id: int, info: LineInfo, rows: Sequence[Any]) -> LineView:
         reference, tenant, chosen = self.reference, info.tenant_id, self.reference.chosen
-        run_times, common, handlers = reference.run_times, reference.common_times, reference.handlers
+        handlers, learnt = reference.handlers, dict[int, RunTime | None]()
         assert chosen is not None
         # By arrival the rank is the time of submission.
         by_arrival = (
@@ -410,9 +405,11 @@ class PgRoundStore(RoundStore):
                 name, kind, paused = handlers[handler_id]
                 if paused:
                     continue
-                expected, long = run_times.get((tenant, name)) or common.get(name) or (None, 0)
-                if expected is None:
-                    reference.unknown.add(name)
+                if handler_id not in learnt:
+                    learnt[handler_id] = reference.run_times.of(tenant, (name,))
+                    if learnt[handler_id] is None:
+                        reference.unknown.add(name)
+                expected, long = learnt[handler_id] or (None, 0)
                 if alone and kind in PER_CHILD:
                     kind = WorkKind.PROCESS  # alone: in a child's main thread, beside nobody
             heads.append(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import Any, NamedTuple
+from typing import Any
 
 from scheduler_ext.core.labels import Labels, labels_of, with_names
 from scheduler_ext.core.resources import total, zero
@@ -53,14 +52,6 @@ class LineInfo:
     weight: int = 1
 
 
-class Learnt(NamedTuple):
-    """Run times in microseconds."""
-
-    mean_us: int
-    long_us: int
-    """The run time that nine in ten runs do not exceed."""
-
-
 def line_info(row: Any) -> LineInfo:
     """A row of ``LINES``."""
     _, tenant, category, tier, paused, cell, *vector, pool, client, require, prefer, workflow, weight = row
@@ -68,23 +59,6 @@ def line_info(row: Any) -> LineInfo:
         tenant, Category(category), tier, paused, cell, tuple(vector), pool, client, labels_of(require, prefer), workflow,
         weight or 1,
     )  # fmt: skip
-
-
-def learnt(
-    rows: Sequence[tuple[int, str, float, float, int]],
-) -> tuple[dict[tuple[int, str], Learnt], dict[str, Learnt]]:
-    """Run times by tenant and handler, and by handler, weighted by samples."""
-    own: dict[tuple[int, str], Learnt] = {}
-    sums: dict[str, tuple[float, float, int]] = {}
-    for tenant, key, mean, long, samples in rows:
-        own[tenant, key] = Learnt(max(1, int(mean)), max(1, int(long)))
-        means, longs, count = sums.get(key, (0.0, 0.0, 0))
-        sums[key] = (means + mean * samples, longs + long * samples, count + samples)
-    common = {
-        key: Learnt(max(1, int(means / count)), max(1, int(longs / count)))
-        for key, (means, longs, count) in sums.items()
-    }
-    return own, common
 
 
 def read_row(row: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -164,10 +164,9 @@ def test_another_policy_may_hold_inside_a_pool(rounds: Rounds) -> None:
     assert rounds.held() == {first.pk: 3, second.pk: 3}
 
 
-def learn(tenant: Tenant, seconds: float) -> None:
-    RunTime.objects.update_or_create(
-        tenant=tenant, key="demo.echo", defaults={"samples": 100, "mean_us": seconds * 1e6}
-    )
+def learn(tenant: Tenant, seconds: float, long_s: float | None = None) -> None:
+    known = {"samples": 100, "mean_us": seconds * 1e6, "long_us": long_s and long_s * 1e6}
+    RunTime.objects.update_or_create(tenant=tenant, key="demo.echo", defaults=known)
 
 
 def test_room_is_kept_for_a_large_task_by_what_is_learnt_and_short_ones_run_beside(
@@ -182,7 +181,7 @@ def test_room_is_kept_for_a_large_task_by_what_is_learnt_and_short_ones_run_besi
         plan.save()
         runs, large, long, short = (create_tenant(name, name) for name in ("runs", "large", "long", "short"))
         learn(runs, 20)
-        learn(long, 300)
+        learn(long, 2, 300)  # one in five of its runs is long
         learn(short, 0.5)
         rounds.changed()
         hand_in(runs, 2)

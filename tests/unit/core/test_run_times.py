@@ -5,7 +5,19 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from scheduler_ext.core.run_times import ACCURACY, MEMORY, Quantiles, bucket_of, merged, pattern_of, script_keys
+from scheduler_ext.core.run_times import (
+    ACCURACY,
+    MEMORY,
+    TENANTS,
+    Quantiles,
+    RunTime,
+    RunTimes,
+    bucket_of,
+    merged,
+    pattern_of,
+    remaining_s,
+    script_keys,
+)
 
 
 def test_quantiles_are_within_their_accuracy_however_the_runs_are_split() -> None:
@@ -32,3 +44,34 @@ def test_a_script_is_known_by_itself_and_by_the_pattern_of_its_name() -> None:
     assert pattern_of("night 2026-11-23 (3 of 12)") == "night #-#-# (# of #)"
     assert script_keys("a" * 70, "", "night 7") == ["script:" + "a" * 64, "name:night #"]
     assert script_keys("", "x/y.py", "") == ["script:x/y.py"]
+
+
+def test_a_tenants_own_run_times_hold_first_and_those_of_all_only_where_several_tenants_know_them() -> None:
+    known = RunTimes([(1, "mail", 100, 300), (2, "mail", 200, 500)])
+    assert known.of(1, ["mail"]) == RunTime(100, 300)
+    assert TENANTS == 3
+    assert known.of(9, ["mail"]) is known.whose(9, ["mail"]) is None, "else one of two could tell the other's"
+    known.put(3, "mail", RunTime(600, 1000))
+    assert known.of(9, ["mail"]) == RunTime(300, 600)
+    assert known.whose(9, ["mail"]) == (None, "mail")
+    assert known.whose(3, ["mail"]) == (3, "mail")
+    known.put(3, "mail", RunTime(300, 400))
+    assert known.of(9, ["mail"]) == RunTime(200, 400), "what is learnt anew takes the place of the old"
+
+
+def test_a_script_is_known_to_its_tenant_alone_by_what_it_is_and_else_by_the_pattern_of_its_name() -> None:
+    script, name = script_keys("a" * 64, "", "night 7")
+    known = RunTimes([(tenant, name, 50, 90) for tenant in range(1, 6)])
+    assert known.of(1, [script, name]) == RunTime(50, 90)
+    known.put(1, script, RunTime(10, 20))
+    assert known.of(1, [script, name]) == RunTime(10, 20)
+    assert known.of(9, [script, name]) is None
+
+
+def test_what_outruns_its_expectation_is_expected_to_run_as_long_again_and_nothing_beyond_its_cap() -> None:
+    assert remaining_s(None, 10, 60) == 10
+    assert remaining_s(4, 10, 60) == 6
+    assert remaining_s(12, 10, 60) == 12
+    assert remaining_s(50, 10, 60) == 10
+    assert remaining_s(50, None, 60) == 10
+    assert RunTime(10, 90).within(60) == RunTime(10, 60)

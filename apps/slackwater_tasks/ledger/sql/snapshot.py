@@ -64,7 +64,6 @@ ON CONFLICT (tenant_id, category, tier_id, require_labels, prefer_labels, workfl
 RETURNING id
 """
 RUN_TIMES = (
-    "SELECT tenant_id, key, mean_us, coalesce(long_us, mean_us), least(samples, 1000)::int "
-    "FROM slackwater_tasks_runtime WHERE samples >= %s"
+    "SELECT tenant_id, key, mean_us, coalesce(long_us, mean_us) FROM slackwater_tasks_runtime WHERE samples >= %s"
 )
 RUN_TIMES_OF = f"{RUN_TIMES} AND key = ANY(%s)"
