@@ -23,7 +23,7 @@ LONG: Final = 0.9
 LEARNT_FROM: Final = 5
 """A run time counts as learnt after this many runs."""
 TENANTS: Final = 3
-"""What a handler takes over all tenants counts from so many tenants on."""
+"""What a tenant is shown rests on a handler's run times over all tenants from so many tenants on."""
 _LOG_GAMMA: Final = log(GAMMA)
 OF_SCRIPTS: Final = ("script:", "name:")
 """What the keys begin with that are not handlers."""
@@ -104,10 +104,11 @@ class RunTime(NamedTuple):
 class RunTimes:
     """What is learnt of run times, and which of it holds for a task: the same for all who ask, live or simulated."""
 
-    __slots__ = ("_own", "_sums")
+    __slots__ = ("_least", "_own", "_sums")
 
-    def __init__(self, rows: Iterable[tuple[int, str, float, float]] = ()) -> None:
-        """``rows``: see :meth:`read`."""
+    def __init__(self, rows: Iterable[tuple[int, str, float, float]] = (), *, least: int = 1) -> None:
+        """``rows``: see :meth:`read`; ``least``: of how many tenants a handler's run times must be known to serve others."""
+        self._least = least
         self._own: dict[tuple[int, str], RunTime] = {}
         """By tenant and key."""
         self._sums: dict[str, tuple[int, int, int]] = {}
@@ -136,15 +137,14 @@ class RunTimes:
     def of(self, tenant: int, keys: Sequence[str]) -> RunTime | None:
         """What a tenant's task with these keys is expected to take; ``None`` while nothing is learnt.
 
-        The tenant's own under the first key that is known; else that of the handler over all tenants, each counting
-        alike, if at least ``TENANTS`` know it: what is shown of a wait then tells nobody's run times.
+        The tenant's own under the first key that is known; else that of the handler over all tenants, each counting alike.
         """
         for key in keys:
             if (own := self._own.get((tenant, key))) is not None:
                 return own
         for key in keys:
             means, longs, tenants = self._sums.get(key, (0, 0, 0))
-            if tenants >= TENANTS:
+            if tenants >= self._least:
                 return RunTime(means // tenants, longs // tenants)
         return None
 
@@ -153,7 +153,7 @@ class RunTimes:
         own = next((key for key in keys if (tenant, key) in self._own), None)
         if own is not None:
             return tenant, own
-        common = next((key for key in keys if self._sums.get(key, (0, 0, 0))[2] >= TENANTS), None)
+        common = next((key for key in keys if self._sums.get(key, (0, 0, 0))[2] >= self._least), None)
         return None if common is None else (None, common)
 
 

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.run_times import LEARNT_FROM, Buckets, RunTimes, merged, remaining_s, script_keys
+from scheduler_ext.core.run_times import LEARNT_FROM, TENANTS, Buckets, RunTimes, merged, remaining_s, script_keys
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import NodeView, Snapshot
@@ -167,14 +167,17 @@ def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) ->
 
 
 def _learn(store: PgRoundStore, tasks: Sequence[Waiting]) -> None:
-    """Give each task what is learnt of its run times, as a round takes it, with their spread."""
+    """Give each task what is learnt of its run times, as a round takes it, with their spread.
+
+    Those of all tenants only where several know them: else the wait shown would tell how long another's tasks run.
+    """
     conn = store.db.conn
     keys = {each.task_id: [each.handler] for each in tasks if each.handler}
     scripts = [each.task_id for each in tasks if not each.handler]
     for task_id, *what in conn.execute(SCRIPTS, (scripts,)).fetchall() if scripts else ():
         keys[task_id] = script_keys(*what)
     wanted = {key for of_task in keys.values() for key in of_task}
-    run_times = RunTimes()
+    run_times = RunTimes(least=TENANTS)
     counted: dict[tuple[int | None, str], Buckets] = {}
     for tenant, key, mean_us, long_us, found in conn.execute(LEARNT, (list(wanted), LEARNT_FROM)).fetchall():
         given = json.loads(found) if isinstance(found, str) else found  # as Django's own connection has it

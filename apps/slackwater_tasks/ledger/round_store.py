@@ -271,7 +271,7 @@ class PgRoundStore(RoundStore):
         ref = self.reference
         rows = self.db.conn.execute(sql.snapshot.RUN_TIMES_OF, (LEARNT_FROM, list(ref.unknown))).fetchall()
         ref.run_times.read(rows)
-        ref.unknown.clear()  # the next round meets again what is unknown still
+        ref.unknown -= {row[1] for row in rows}
         ref.learnt_at = time.monotonic()
 
     def pool_of(self, info: LineInfo) -> str:
