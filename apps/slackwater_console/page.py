@@ -33,6 +33,8 @@ NAVIGATION: Final = (
 )
 """The pages of the side bar, and the scope that each needs."""
 PAGE_ROWS: Final = 50
+NOT_BY_ROLE: Final = "Your role does not allow it."
+"""What the interface says of a key's scopes: who looks at a page has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +112,10 @@ def page(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBas
         try:
             return view(at, **ids)
         except Refused as refused:
-            return at.show("refused", status=refused.status, title=refused.problem["title"], words=refused.words)
+            words = NOT_BY_ROLE if "scope" in refused.problem else refused.words
+            return at.show("refused", status=refused.status, title=refused.problem["title"], words=words)
         except NotPermitted:
-            return at.show("refused", status=403, title="Not permitted", words="Your role does not allow it.")
+            return at.show("refused", status=403, title="Not permitted", words=NOT_BY_ROLE)
         except (Http404, NotFound):
             return at.show("refused", status=404, title="Not found", words="There is nothing here.")
 

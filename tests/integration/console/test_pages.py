@@ -129,3 +129,10 @@ def test_a_member_gets_its_first_password_by_a_link(tenant: Tenant) -> None:
     refused = page.post(f"/console/acme/members/{carl.public_id}/invite/", follow=True)
     assert "belongs to others too" in told(refused), "another tenant's way to somebody is not this one's to give"
     assert both.get("/console/other/tasks/").status_code == 200
+
+
+def test_who_may_not_is_told_of_a_role_and_not_of_a_key(tenant: Tenant) -> None:
+    answer = browser_of(tenant, "viewer").get("/console/acme/keys/")
+    assert answer.status_code == 403
+    assert "Your role does not allow it." in told(answer)
+    assert "This key" not in told(answer)
