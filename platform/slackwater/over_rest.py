@@ -114,10 +114,12 @@ class RestLedger(publishing.Ledger):
         return True
 
     def forget(self, task_id: str) -> bool:
-        """Refuse: REST has no such request."""
-        raise InvalidInput(
-            "forget() cannot be done over REST: results go when the platform's retention says", field="forget"
-        )
+        """Delete the task's result."""
+        try:
+            self.client.forget(task_id)
+        except NotFound:
+            return False
+        return True
 
     def unreachable(self, task_id: str) -> bool:
         """Never: a call is submitted when it returns."""

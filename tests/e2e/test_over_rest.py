@@ -45,7 +45,7 @@ def test_calls_canvases_and_results_go_over_rest_and_nothing_is_published(platfo
     assert found["pending"] == ["PENDING", False]
     assert found["timeout"][0] == "TimeoutError"
     assert found["revoked"][:2] == ["REVOKED", "TaskRevokedError"]
-    assert "forget() cannot be done over REST" in found["forget"][1]
+    assert found["forgotten"] == [9, None]
     assert found["unknown"][0] == "DoesNotFit"
     assert "calls.nobodys" in found["unknown"][1]
     assert found["option"][0] == "InvalidInput"

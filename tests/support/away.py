@@ -70,7 +70,10 @@ def story(url: str, key: str, folder: str) -> dict[str, Any]:
     found["timeout"] = raised(lambda: late.get(timeout=0.2))
     late.revoke()
     found["revoked"] = [late.state, *raised(lambda: late.get(timeout=60))]
-    found["forget"] = raised(late.forget)
+    gone = add.delay(2, 7)
+    before = gone.get(timeout=60)
+    gone.forget()
+    found["forgotten"] = [before, add.AsyncResult(gone.id).result]
     found["unknown"] = raised(lambda: app.nobodys.delay(1))
     found["option"] = raised(lambda: add.apply_async((1, 2), task_id="mine"))
     found["wrong key"] = raised(lambda: made(url, "sw_wrong").add.delay(1, 2))

@@ -24,6 +24,7 @@ from slackwater_conf import conf
 from slackwater_conf.database import in_ledger
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import allow, rewrite
+from slackwater_tasks.control.forget import forget_result
 from slackwater_tasks.control.owner import owner
 from slackwater_tasks.control.workflows import add_subtasks
 from slackwater_tasks.ledger import reference_cache
@@ -48,7 +49,6 @@ UNSUCCESSFUL = """
 SELECT p.id::text FROM slackwater_tasks_dependency d JOIN slackwater_tasks_task p ON p.id = d.parent_id
 WHERE d.child_id = %s AND d.outcome = ANY(%s) AND p.name LIKE %s ORDER BY d.outcome, p.finished_at, p.id LIMIT 1
 """
-FORGET = "UPDATE slackwater_tasks_task SET result = NULL WHERE id = %s AND tenant_id = %s RETURNING id"
 _uncommitted: set[str] = set()
 """Tasks submitted in this process's open transactions."""
 
@@ -130,7 +130,7 @@ class CeleryCalls(Ledger):
 
     @in_ledger
     def forget(self, task_id: str) -> bool:
-        return bool(fetch_all(FORGET, (task_id, _tenant_id(task_id))))
+        return forget_result(_tenant_id(task_id), task_id)
 
     @in_ledger
     def unreachable(self, task_id: str) -> bool:

@@ -148,6 +148,11 @@ class Tasks(Base):
         return self.ask(change("POST", at("/tasks/{}/cancel", task_id), body))
 
     @operation
+    def forget(self, task_id: str) -> Flow[None]:
+        """Delete what a task returned; its state and history stay."""
+        return self.ask(change("DELETE", at("/tasks/{}/result", task_id)))
+
+    @operation
     def retry(self, task_id: str) -> Flow[TaskDetail]:
         """Run a failed, cancelled or expired task again."""
         return self.ask(change("POST", at("/tasks/{}/retry", task_id)))

@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from scheduler_ext.core.states import TaskState
 from slackwater_tasks.models import DeadLetter, LiveTask, Task
-from tests.support.api import HANDLER, ApiClient
+from tests.support.api import HANDLER, ApiClient, client_of
 
 pytestmark = pytest.mark.django_db
 
@@ -241,3 +241,17 @@ def test_what_does_not_exist_is_404(acme: ApiClient) -> None:
     ]:  # fmt: skip
         answer = acme.call(method, path, {"priority": 1} if method == "PATCH" else None)
         assert (answer.status, answer.code) == (404, "not_found"), path
+
+
+def test_a_result_is_deleted_before_its_retention_and_nothing_else_of_its_task(
+    acme: ApiClient,
+) -> None:
+    task_id = acme.task()
+    finish(task_id, TaskState.SUCCEEDED)
+    Task._plain.filter(pk=UUID(task_id)).update(result=5)
+    assert client_of("globex").call("DELETE", f"/tasks/{task_id}/result").status == 404
+    assert acme.get(f"/tasks/{task_id}").body["result"] == 5
+    assert acme.call("DELETE", f"/tasks/{task_id}/result").status == 204
+    shown = acme.get(f"/tasks/{task_id}").body
+    assert (shown["result"], shown["status"]) == (None, "done")
+    assert acme.call("DELETE", f"/tasks/{task_id}/result").status == 204, "what is gone may be deleted again"

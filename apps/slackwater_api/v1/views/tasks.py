@@ -10,7 +10,7 @@ from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import InvalidInput, NotFound
 from slackwater_api.http.auth import Principal
 from slackwater_api.http.body import read_any_object, read_flag, read_json, read_object, read_submission
 from slackwater_api.http.endpoint import CANCEL, READ, SUBMIT, ApiView, created
@@ -46,6 +46,7 @@ from slackwater_api.v1.shapes.tasks import (
 from slackwater_api.v1.waits import read_seconds
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
+from slackwater_tasks.control.forget import forget_result
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.control.resubmit import resubmit
 from slackwater_tasks.explain.explanation import explain
@@ -260,6 +261,15 @@ class CancelTask(ApiView, path="tasks/<uuid:task_id>/cancel", tag="tasks"):
         dependents, reason = read_flag(data, "dependents"), read_reason(data, "cancelled on request")
         state = cancel(self.tenant.pk, task_id, actor=self.actor, dependents=dependents, reason=reason)
         return Response(tasks.task(task_id), status=202 if state.name == "RUNNING" else 200)
+
+
+class TaskResult(ApiView, path="tasks/<uuid:task_id>/result", tag="tasks"):
+    @describe("forget_result", "Delete a task's result", SUBMIT, {204: None})
+    def delete(self, request: Request, task_id: UUID) -> Response:
+        """What it returned goes at once, not when retention says; its state and history stay."""
+        if not forget_result(self.tenant.pk, task_id):
+            raise NotFound(f"There is no task {task_id}.")
+        return Response(status=204)
 
 
 class RetryTask(ApiView, path="tasks/<uuid:task_id>/retry", tag="tasks"):
