@@ -54,20 +54,16 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
-    """Everything chosen in one cell."""
+class Orders:
+    """The orders chosen in one cell, from which a task gets its place."""
 
     order: OrderPolicy
     """The order where nothing nearer is chosen."""
-    share: Share
-    shadow: Share | None = None
     sweeping: bool = False
     """Whether ranks of an earlier order may still be met."""
-    pools: Mapping[int, str] = field(default_factory=dict)
-    """Path by id."""
     by_tenant: Mapping[int, OrderPolicy] = field(default_factory=dict)
     by_line: Mapping[int, OrderPolicy] = field(default_factory=dict)
-    run_times: RunTimes = field(default_factory=RunTimes)
+    run_times: RunTimes | None = None
     """What is learnt of run times; read only where an order uses them."""
 
     def fingerprint(self) -> str:
@@ -87,31 +83,43 @@ class Chosen:
 
     def run_time_us(self, tenant_id: int, keys: Sequence[str]) -> int | None:
         """The mean run time learnt of a tenant's tasks with these keys; ``None`` also where no order goes by it."""
-        found = self.run_times.of(tenant_id, keys)
+        found = self.run_times.of(tenant_id, keys) if self.run_times is not None else None
         return found.mean_us if found is not None else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen(Orders):
+    """Everything chosen in one cell."""
+
+    share: Share
+    shadow: Share | None = None
+    pools: Mapping[int, str] = field(default_factory=dict)
+    """Path by id."""
 
 
 def read(execute: Execute, conf: SchedulerConf, cell: str) -> Chosen:
     """Read what is chosen in a cell. What cannot be built is logged, and the configuration holds instead."""
-    rows = execute(CHOICES, {"cell": cell})
-    pools = execute(POOLS, (cell,))
+    rows, pools = _rows(execute, cell)
     paths = paths_of((row[0], row[1], row[2]) for row in pools)
     settings = {
         paths[row[0]]: {"weight": row[3], "guaranteed": row[4], "maximum": row[5], "lends": row[6], "inside": row[7]}
         for row in pools
     }
-    rows = [(*row[:5], json.loads(row[5]) if isinstance(row[5], str) else row[5]) for row in rows]
     shares = {(row[0], row[1]): (row[4], row[5]) for row in rows if row[0] not in ("order", "sweep")}
-    orders = [row for row in rows if row[0] == "order"]
     inside = {paths[pool]: choice for (kind, pool), choice in shares.items() if kind == "share" and pool in paths}
     share = _share(shares.get(("share", None)) or (conf.share_policy, {}), settings, inside, conf)
     shadow = shares.get(("shadow", None))
-    order, by_tenant, by_line = _orders(orders, pools, execute, conf)
     return Chosen(
-        order=order, share=share, shadow=_share(shadow, settings, {}, conf) if shadow else None, pools=paths,
-        by_tenant=by_tenant, by_line=by_line, sweeping=any(row[0] == "sweep" for row in rows),
-        run_times=_run_times(execute, [order, *by_tenant.values(), *by_line.values()]),
+        share=share, shadow=_share(shadow, settings, {}, conf) if shadow else None, pools=paths,
+        **_orders(rows, pools, execute, conf),
     )  # fmt: skip
+
+
+def _rows(execute: Execute, cell: str) -> tuple[Sequence[Sequence[Any]], Sequence[Sequence[Any]]]:
+    """What is chosen, and the pools."""
+    rows = execute(CHOICES, {"cell": cell})
+    found = [(*row[:5], json.loads(row[5]) if isinstance(row[5], str) else row[5]) for row in rows]
+    return found, execute(POOLS, (cell,))
 
 
 def paths_of(rows: Iterable[tuple[int, int | None, str]]) -> dict[int, str]:
@@ -148,13 +156,15 @@ def _order(name: str, parameters: Mapping[str, Any], conf: SchedulerConf) -> Ord
 
 
 def _orders(rows: Sequence[Sequence[Any]], pools: Sequence[Sequence[Any]], execute: Execute, conf: SchedulerConf
-            ) -> tuple[OrderPolicy, dict[int, OrderPolicy], dict[int, OrderPolicy]]:  # fmt: skip
-    """The cell's order, and those of tenants and lines that have another."""
+            ) -> dict[str, Any]:  # fmt: skip
+    """The fields of :class:`Orders`: the cell's order, and those of tenants and lines that have another."""
     cell = order_policy(conf.order_policy)
     by_pool: dict[int, OrderPolicy] = {}
     by_tenant: dict[int, OrderPolicy] = {}
     by_line: dict[int, OrderPolicy] = {}
-    for _, pool, tenant, line, name, parameters in rows:
+    for kind, pool, tenant, line, name, parameters in rows:
+        if kind != "order":
+            continue
         policy = _order(name, parameters, conf)
         if line is not None:
             by_line[line] = policy
@@ -172,7 +182,10 @@ def _orders(rows: Sequence[Sequence[Any]], pools: Sequence[Sequence[Any]], execu
                 by_line.setdefault(line, found or cell)
             elif line is None and found is not None:
                 by_tenant.setdefault(tenant, found)
-    return cell, by_tenant, by_line
+    return {
+        "order": cell, "by_tenant": by_tenant, "by_line": by_line, "sweeping": any(row[0] == "sweep" for row in rows),
+        "run_times": _run_times(execute, [cell, *by_tenant.values(), *by_line.values()]),
+    }  # fmt: skip
 
 
 def _nearest(
@@ -185,21 +198,23 @@ def _nearest(
     return None
 
 
-def _run_times(execute: Execute, orders: Iterable[OrderPolicy]) -> RunTimes:
+def _run_times(execute: Execute, orders: Iterable[OrderPolicy]) -> RunTimes | None:
     if not any(getattr(order, "by_run_time", False) for order in orders):
-        return RunTimes()
+        return None
     return RunTimes((t, key, mean, long) for t, key, mean, long in execute(RUN_TIMES, (LEARNT_FROM,)))
 
 
 # -- in a process that submits ----------------------------------------------------------------------------------------
-_known: dict[str, tuple[float, Chosen]] = {}
+_known: dict[str, tuple[float, Orders]] = {}
 
 
-def current(cell: str) -> Chosen:
-    """What is chosen in a cell, as this process knows it: at most :data:`TTL_S` old."""
+def current(cell: str) -> Orders:
+    """The orders of a cell, as this process knows them: at most :data:`TTL_S` old."""
     found = _known.get(cell)
     if found is None or time.monotonic() - found[0] > TTL_S:
-        found = _known[cell] = (time.monotonic(), read(fetch_all, conf().scheduler, cell))
+        settings = conf().scheduler
+        orders = Orders(**_orders(*_rows(fetch_all, cell), fetch_all, settings))
+        found = _known[cell] = (time.monotonic(), orders)
     return found[1]
 
 

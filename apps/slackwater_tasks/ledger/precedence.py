@@ -16,7 +16,7 @@ from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.core.types import LATE_GROUP
 from slackwater_tasks.ledger import events, reference_cache
-from slackwater_tasks.ledger.active_policies import Chosen
+from slackwater_tasks.ledger.active_policies import Orders
 from slackwater_tasks.ledger.expected_ends import KEYS
 from slackwater_tasks.ledger.rows import first_level, rank_input
 
@@ -52,7 +52,7 @@ WHERE l.task_id = u.id AND l.state IN (:state.BLOCKED, :state.SCHEDULED, :state.
 RAISED: Final = "what needs it is urgent, or has another priority"
 
 
-def place(chosen: Chosen, row: Any, line: int, priority: int, level: int) -> tuple[int, int]:
+def place(chosen: Orders, row: Any, line: int, priority: int, level: int) -> tuple[int, int]:
     """The place under the present order of a task whose row begins with ``PLACE``."""
     tenant, (tolerance_ms, cap_ms, keys, arrived, start, path_us, work_us) = row[1], row[6:13]
     run_time = chosen.run_time_us(tenant, keys)
@@ -62,7 +62,7 @@ def place(chosen: Chosen, row: Any, line: int, priority: int, level: int) -> tup
     )
 
 
-def press(cur: Any, chosen: Chosen, ids: Iterable[UUID], *, itself: bool = False) -> int:
+def press(cur: Any, chosen: Orders, ids: Iterable[UUID], *, itself: bool = False) -> int:
     """Bring what is pressing about waiting tasks to all they need; returns how many were moved.
 
     ``itself``: what needs the tasks may press them too. What runs or has ended needs nothing more. A task that was
@@ -87,7 +87,7 @@ def press(cur: Any, chosen: Chosen, ids: Iterable[UUID], *, itself: bool = False
     return moved
 
 
-def _moved(chosen: Chosen, row: Any) -> tuple[Any, ...] | None:
+def _moved(chosen: Orders, row: Any) -> tuple[Any, ...] | None:
     """The new line, place, priority and event for a row of ``PRESSED``; ``None`` where nothing changes."""
     task, tenant, line, before = row[0], row[1], row[2], row[5]
     state, fence, tier, require, prefer, workflow, category, own_category, own, level, pressing, urgent = row[13:]

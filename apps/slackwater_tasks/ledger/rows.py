@@ -22,7 +22,7 @@ from slackwater_tasks.models.base import OnLate
 from slackwater_tasks.spec import COLUMNS, Payload, TaskSpec
 
 if TYPE_CHECKING:
-    from slackwater_tasks.ledger.active_policies import Chosen
+    from slackwater_tasks.ledger.active_policies import Orders
 
 
 @dataclass(slots=True, kw_only=True)
@@ -163,7 +163,7 @@ LIVE_COLUMNS = GRAPH_COLUMNS[:-2]
 """The columns of which a task without a graph uses any."""
 
 
-def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, chosen: Chosen) -> LiveRow:
+def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, chosen: Orders) -> LiveRow:
     """The narrow row of a task that becomes live ``at`` a time and ``arrived`` then or before."""
     spec = task.spec
     state, not_before, latest_start, promote_at = _timing(task, at)
@@ -201,12 +201,12 @@ def _kind(spec: TaskSpec) -> int:
     return int(Task.Kind.HANDLER if spec.handler else Task.Kind.SCRIPT)
 
 
-def rank_of(tenant_id: int, task: Accepted, arrived: datetime, chosen: Chosen) -> tuple[int, int]:
+def rank_of(tenant_id: int, task: Accepted, arrived: datetime, chosen: Orders) -> tuple[int, int]:
     """The place of a task in its line."""
     order, spec = chosen.order_of(tenant_id, task.line_id), task.spec
     start = max(start_of(spec, arrived) or arrived, arrived)
     level = first_level(order, task.line_id)
-    run_time = chosen.run_time_us(tenant_id, _keys(spec)) if chosen.run_times else None
+    run_time = chosen.run_time_us(tenant_id, _keys(spec)) if chosen.run_times is not None else None
     return order.rank(
         rank_input(arrived, start, task.tolerance_ms, task.cap_ms, task.priority, level, run_time, task.weight)
     )

@@ -15,7 +15,7 @@ from uuid import UUID
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import LATE_GROUP
 from slackwater_tasks.ledger import active_policies, precedence
-from slackwater_tasks.ledger.active_policies import TTL_S, Chosen
+from slackwater_tasks.ledger.active_policies import TTL_S, Orders
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.ledger.rows import first_level
 
@@ -69,7 +69,7 @@ def rerank(conf: SchedulerConf, db: Database) -> int:
     return moved
 
 
-def _step(conn: Any, cell: str, chosen: Chosen) -> int | None:
+def _step(conn: Any, cell: str, chosen: Orders) -> int | None:
     """Handle one batch; ``None`` when there is nothing to do now."""
     row = conn.execute(NEXT, (cell,)).fetchone()
     if row is None:
@@ -88,7 +88,7 @@ def _step(conn: Any, cell: str, chosen: Chosen) -> int | None:
     return len(moved)
 
 
-def _place(chosen: Chosen, row: Any) -> tuple[int, int]:
+def _place(chosen: Orders, row: Any) -> tuple[int, int]:
     """The place of a task under the order chosen now, as a submission would give it."""
     tenant, line, priority, (level, serving) = row[1], row[2], row[5], row[13:]
     if level is None:  # it has had no turn yet
