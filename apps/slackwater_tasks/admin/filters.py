@@ -23,8 +23,9 @@ from slackwater_tenants.models import Tenant
 
 if TYPE_CHECKING:
     from django.contrib.admin import SimpleListFilter as DropdownFilter
+    from django.contrib.admin import SimpleListFilter as TextFilter
 else:
-    from unfold.contrib.filters.admin import DropdownFilter
+    from unfold.contrib.filters.admin import DropdownFilter, TextFilter
 
 HEX_PREFIX = re.compile(r"[0-9a-f]{6,32}")
 AGO = re.compile(r"(\d{1,5})([smhd])")
@@ -141,6 +142,21 @@ WORDS: dict[str, Callable[[str], Q]] = {
 }
 """The words of a search for tasks, and what each means."""
 WORD = re.compile(rf"({'|'.join(WORDS)}):(?:\"([^\"]+)\"|(\S+))")
+
+
+class HandlerFilter(TextFilter):
+    """By handler, typed: a list to choose from would have thousands."""
+
+    title = "handler (mail.send or mail.*)"
+    parameter_name = "handler"
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return ()
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """As the word of a search means it."""
+        name = (self.value() or "").strip()
+        return queryset.filter(WORDS["handler"](name)) if name else queryset
 
 
 def search_tasks(rows: QuerySet[Any], text: str) -> QuerySet[Any]:

@@ -21,7 +21,7 @@ from slackwater_adminkit.display import ago, column, seconds, short
 from slackwater_adminkit.services import AllTenantsMixin, UndeletedMixin, actor, because, tell, why
 from slackwater_tasks.admin import task_form as forms
 from slackwater_tasks.admin.bulk import BulkMixin
-from slackwater_tasks.admin.filters import AgeFilter, StateFilter, search_tasks
+from slackwater_tasks.admin.filters import AgeFilter, HandlerFilter, StateFilter, search_tasks
 from slackwater_tasks.admin.pages import PagesMixin
 from slackwater_tasks.admin.task_page import context_of, state_badge, state_of
 from slackwater_tasks.control import workflow_rerun
@@ -63,6 +63,7 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
     list_filter = (
         StateFilter,
         AgeFilter,
+        HandlerFilter,
         ("tenant", AutocompleteSelectFilter),
         ("category", ChoicesDropdownFilter),
         ("tier", RelatedDropdownFilter),

@@ -280,6 +280,17 @@ class TestFinding:
         assert self.ids(page, q=f"tenant:nobody {failed}") == set()
         assert self.ids(page, q=f"tenant:{tenant.slug} {failed}") == {failed}
 
+    def test_by_handler_typed_since_there_may_be_thousands(self, page: Client, tenant: Tenant) -> None:
+        task_id = submit(tenant)
+        other = submit(tenant)
+        Task.objects.unscoped().filter(pk=other).update(handler="mail.send")
+        assert self.ids(page, handler=HANDLER) == {task_id}
+        assert self.ids(page, handler=" mail.* ") == {other}
+        assert self.ids(page, handler="mail") == set()
+        assert self.ids(page, handler="") == {task_id, other}
+        shown = page.get(reverse("admin:slackwater_tasks_task_changelist")).text
+        assert '<input type="text" name="handler"' in shown, "a field, whatever the number of handlers"
+
     def test_other_lists_by_the_tasks_id(self, page: Client, tenant: Tenant) -> None:
         worker = HandWorker()
         one, two = submit(tenant, total_attempts=1), submit(tenant, total_attempts=1)
