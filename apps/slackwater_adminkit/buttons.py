@@ -194,12 +194,21 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         return HttpResponseRedirect(reverse(back, args=[obj.pk]))
 
     def ask(self, request: HttpRequest, button: Button, obj: Any) -> HttpResponse:
-        """A page that says what will be done, and asks why: nothing is done before a reason is given."""
+        """A page that says what will be done, and asks why: nothing is done before a reason is given.
+
+        What cannot be done now is told there instead, with why.
+        """
+        refused = False
+        try:
+            told = getattr(self, button.confirm)(request, obj) if button.confirm else f"{button.label}: {obj}."
+        except SlackwaterError as error:
+            told, refused = f"Not now: {error.message}.", True
         context = {
             **self.admin_site.each_context(request),
             "title": f"{button.label.rstrip('…')}: {obj}",
             "button": button,
-            "told": getattr(self, button.confirm)(request, obj) if button.confirm else f"{button.label}: {obj}.",
+            "told": told,
+            "refused": refused,
             "back": reverse(f"admin:{self.opts.app_label}_{self.opts.model_name}_change", args=[obj.pk]),
             "empty": "reason" in request.POST,
         }

@@ -23,7 +23,7 @@ from slackwater_tenants.models import Tenant
 LOCK = "SELECT 1 FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s FOR UPDATE"
 WHOLE = "SELECT id FROM slackwater_tasks_task WHERE workflow_id = %s"
 MEMBERS = """
-SELECT t.id::text, coalesce(l.state, t.state), t.condition FROM slackwater_tasks_task t
+SELECT t.id::text, coalesce(l.state, t.state), t.condition, t.name FROM slackwater_tasks_task t
 LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id WHERE t.workflow_id = %s ORDER BY t.id
 """
 EDGES = """
@@ -53,6 +53,7 @@ class _Graph:
     children: dict[str, list[str]]
     elements: set[str]
     """Those of maps."""
+    names: dict[str, str]
 
 
 def rerun(tenant: Tenant, workflow_id: UUID, *, task_id: UUID | None = None, changes: Any = None,
@@ -105,9 +106,8 @@ def _rerun(tenant: Tenant, workflow_id: UUID, task_id: UUID | None, changes: Any
 def _read(cur: Any, workflow_id: UUID) -> _Graph:
     cur.execute(MEMBERS, (workflow_id,))
     rows = cur.fetchall()
-    found = _Graph(
-        {row[0]: TaskState(row[1]) for row in rows}, {row[0]: RunCondition(row[2]) for row in rows}, {}, {}, set()
-    )
+    states, conditions = {row[0]: TaskState(row[1]) for row in rows}, {row[0]: RunCondition(row[2]) for row in rows}
+    found = _Graph(states, conditions, {}, {}, set(), {row[0]: row[3] for row in rows})
     cur.execute(ELEMENTS, (workflow_id,))
     found.elements.update(row[0] for row in cur.fetchall())
     cur.execute(EDGES, (workflow_id,))
@@ -150,10 +150,17 @@ def _following(found: _Graph, start: str) -> set[str]:
             if child in found.states and child not in chosen and child not in found.elements:
                 chosen.add(child)
                 stack.append(child)
-    for task in sorted(chosen):
-        state = found.states[task]
-        if not is_final(state) and (state is not TaskState.BLOCKED or task == start):
-            raise Conflict(f"the task {task} has not ended: it is {state.name.lower()}", field="task_id")
+    going = [
+        task
+        for task in sorted(chosen)
+        if not is_final(state := found.states[task]) and (state is not TaskState.BLOCKED or task == start)
+    ]
+    if going:
+        first, others = going[0], len(going) - 1
+        what = f"{found.names[first]!r} ({first})" if found.names[first] else first
+        also = f", and {others} more that follow" if others else ""
+        now = found.states[first].name.lower()
+        raise Conflict(f"the task {what} has not ended: it is {now}{also}; cancel or await it", field="task_id")
     return chosen
 
 

@@ -130,7 +130,11 @@ def test_a_part_is_run_again_from_a_task_for_a_reason(page: Client, tenant: Tena
     worker = HandWorker()
     worker.run(ids["fetch"])
     model = "slackwater_tasks_task"
-    assert "has not ended" in said(press(page, model, ids["fetch"], "rerun-from"))
+    refused = press(page, model, ids["fetch"], "rerun-from")
+    assert refused.status_code == 200
+    assert f"Not now: the task &#x27;clean 1&#x27; ({ids['clean 1']}) has not ended: it is ready" in refused.text
+    assert "and 1 more that follow" in refused.text
+    assert 'name="reason"' not in refused.text, "there is nothing to confirm"
     worker.run(ids["clean 1"])
     worker.run(ids["clean 2"], outcome=Outcome.FAILED)
     asked = press(page, model, ids["clean 1"], "rerun-from")
