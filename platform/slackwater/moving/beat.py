@@ -46,6 +46,8 @@ class Entry:
     end: datetime | None = None
     enabled: bool = True
     once: bool = False
+    relative: bool = False
+    """Whether an interval is rounded to its multiples."""
     unread: str = ""
     """The column whose text is none that beat could read."""
 
@@ -56,6 +58,7 @@ def of_app(app: Celery) -> Iterator[Entry]:
         yield Entry(
             name=str(name), task=given["task"], when=given["schedule"], args=list(given.get("args") or ()),
             kwargs=dict(given.get("kwargs") or {}), options=given.get("options") or {},
+            relative=bool(given.get("relative")),
         )  # fmt: skip
 
 
@@ -89,12 +92,21 @@ def _json(text: str, kind: type[Any]) -> Any:
     return found if isinstance(found, kind) else None
 
 
+def is_over(entry: Entry) -> bool:
+    """Whether its single moment has passed and beat has done with it."""
+    return isinstance(entry.when, datetime) and not entry.enabled and entry.when <= timezone.now()
+
+
 def schedule_of(entry: Entry, app: Celery) -> dict[str, Any]:
     """The fields of the schedule that does the same; ``InvalidInput`` names what cannot be kept."""
     if entry.name != entry.name.strip() or not 1 <= len(entry.name) <= 100:
         raise InvalidInput("must have 1 to 100 characters and no spaces around it", field="name")
     if entry.unread:
         raise InvalidInput("cannot be read as JSON of its kind; beat cannot send it either", field=entry.unread)
+    if (entry.relative or getattr(entry.when, "relative", False)) and not isinstance(entry.when, crontab):
+        raise InvalidInput(
+            "cannot be kept: tell an interval that begins at its multiples as a crontab", field="relative"
+        )
     if entry.once and not isinstance(entry.when, datetime):
         raise InvalidInput("give a moment (clocked) to what is to run a single time", field="one_off")
     if lost := sorted(NOT_OF_SCHEDULES & entry.options.keys()):

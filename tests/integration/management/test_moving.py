@@ -9,10 +9,14 @@ from io import StringIO
 from typing import Any
 
 import pytest
+from celery import Celery
+from celery.schedules import schedule
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 from django_celery_beat.models import ClockedSchedule, CrontabSchedule, IntervalSchedule, PeriodicTask, SolarSchedule
 
+from scheduler_ext.core.errors import InvalidInput
+from slackwater.moving import beat
 from slackwater_resources.models import Handler
 from slackwater_schedules.models import Schedule
 from slackwater_tenants.models import Tenant
@@ -92,6 +96,7 @@ def test_the_doctor_speaks_to_people_and_ends_with_a_code() -> None:
     assert "shop.forever" in said
     assert "must be from 0 to 99, not 1000" in said
     assert not re.search(r"^carries over", said, re.MULTILINE), "what goes on as it is is only counted"
+    assert run("doctor", APP, "--task", "shop.*", shop.__file__) == (code, said), "in any order"
     code, said = run("doctor", APP, __file__, "--task", "shop.plain")
     assert (code, "in a hurry" in said) == (1, True)
     with pytest.raises(CommandError, match=r"app: cannot be loaded.*no_such_module"):
@@ -166,3 +171,21 @@ def test_what_a_row_of_beats_says_is_taken_as_it_is_or_named(acme: Tenant) -> No
     assert rows["no object"] == ("not imported", "kwargs: " + UNREAD)
     made = {row.name: row for row in Schedule.objects.unscoped().filter(tenant=acme)}
     assert made["first of all"].task["priority"] == 0, "which comes first with a broker of Redis"
+
+
+def test_what_beat_has_done_with_is_no_failure_and_a_rounded_interval_is_named(acme: Tenant) -> None:
+    past = ClockedSchedule.objects.create(clocked_time=timezone.now() - timedelta(days=1))
+    PeriodicTask.objects.create(name="done", task="shop.plain", args="[1]", one_off=True, enabled=False, clocked=past)
+    app = Celery("rounded", set_as_current=False)
+    app.conf.beat_schedule = {
+        "by the entry": {"task": "shop.plain", "schedule": 60, "relative": True, "args": [1]},
+        "by the schedule": {"task": "shop.plain", "schedule": schedule(60, relative=True), "args": [1]},
+    }
+
+    rows = {row["name"]: row["outcome"] for row in json.loads(run("import_beat", APP, "--json")[1])}
+
+    assert rows["done"] == "is over"
+    assert not Schedule.objects.unscoped().filter(tenant=acme, name="done").exists()
+    for entry in beat.of_app(app):
+        with pytest.raises(InvalidInput, match="relative: cannot be kept"):
+            beat.schedule_of(entry, app)

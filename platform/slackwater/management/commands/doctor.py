@@ -31,6 +31,7 @@ class Command(PlatformCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
+        parser.parse_args = parser.parse_intermixed_args  # type: ignore[method-assign]  # places may follow an option
         parser.add_argument("app", nargs="?", help="the app, as celery -A takes it: shop.celery, shop.celery:app")
         parser.add_argument("places", nargs="*", type=Path, default=[Path()], help="folders and files whose calls are read; "
                             "the folder you are in when left out")  # fmt: skip

@@ -31,6 +31,9 @@ class Command(PlatformCommand):
         rows = []
         with scoped(tenant):
             for entry in chain(beat.of_app(app), beat.of_database()):
+                if beat.is_over(entry):
+                    rows.append((entry.name, "is over", ""))
+                    continue
                 try:
                     data = beat.schedule_of(entry, app)
                     made = create_schedule(tenant, data | ({"paused": True} if options["paused"] else {}), actor=ACTOR)
