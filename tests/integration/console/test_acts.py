@@ -89,7 +89,7 @@ def test_keys_are_made_shown_once_replaced_and_revoked(tenant: Tenant) -> None:
     assert ApiClient(tenant, key, text).get("/tasks").status == 200
     assert text not in told(page.get(f"{HERE}/keys/"))
     again = page.post(f"{HERE}/keys/", {"name": "", "scopes": ["read"]})
-    assert "name: must be a string" in told(again)
+    assert "Name: must be a string" in told(again)
     made = secret_of(page.post(f"{HERE}/keys/{key.prefix}/rotate/"))
     assert ApiClient(tenant, key, text).get("/tasks").status == 401
     assert ApiClient(tenant, key, made).get("/tasks").status == 200
@@ -107,8 +107,8 @@ def test_members_usage_and_limits(tenant: Tenant) -> None:
     page.post(at, {"role": "admin", "email": ""})
     bob.refresh_from_db()
     assert bob.role == "owner"
-    assert "role: must be one of" in told(page.post(at, {"role": "king"}))
-    assert "username: this name is taken" in told(page.post(f"{HERE}/members/", {"username": "bob", "role": "viewer"}))
+    assert "Role: must be one of" in told(page.post(at, {"role": "king"}))
+    assert "Name: this name is taken" in told(page.post(f"{HERE}/members/", {"username": "bob", "role": "viewer"}))
     page.post(f"{at}delete/")
     last = Membership.objects.get()
     refused = page.post(f"{HERE}/members/{last.public_id}/delete/", follow=True)

@@ -39,6 +39,8 @@ class Platform:
         if request.method == "GET":
             known = request.url.path.endswith(self.task.get("id", "o.elsewhere"))
             return httpx.Response(200 if known else 404, json=self.task if known else {"code": "not_found"})
+        if request.method == "DELETE":
+            return httpx.Response(204)
         body = json.loads(request.content or b"{}")
         ids = [_id() for _ in body.get("tasks", [1])]
         return httpx.Response(201, json={"id": ids[0], "task_ids": ids, "created": True})
@@ -149,8 +151,8 @@ def test_a_result_is_read_over_rest(app: Any, platform: Platform) -> None:
     with pytest.raises(ValueError, match=r"^no$"):
         result.get(timeout=9)
     assert (result.failed(), result.successful()) == (True, False)
-    with pytest.raises(InvalidInput, match=r"forget\(\) cannot be done over REST"):
-        result.forget()
+    result.forget()
+    assert [one.url.path for one in platform.asked if one.method == "DELETE"] == [f"/api/v1/tasks/{result.id}/result"]
 
 
 def test_what_cannot_be_kept_is_refused_by_name_and_nothing_is_sent(app: Any, platform: Platform) -> None:
