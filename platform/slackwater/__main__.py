@@ -10,6 +10,8 @@ from pathlib import Path
 
 from slackwater.cli import NAMES
 
+OWN = ("slackwater", "scheduler_ext")
+"""What the names of our modules begin with: one that is missing is a fault of ours."""
 OURS = frozenset({*NAMES, "help", "-h", "--help", "--version"})
 
 
@@ -50,6 +52,11 @@ def manage() -> None:
             raise
         raise SystemExit(f"slackwater: {str(error).strip()}") from None
     except ModuleNotFoundError as error:
+        if not given and error.name and not error.name.startswith(OWN) and "--traceback" not in sys.argv:
+            raise SystemExit(
+                f"slackwater: the platform's own settings need {error.name}, which is not installed here: `pip install "
+                "'slackwater[server]'`; in a Django project of yours set DJANGO_SETTINGS_MODULE, and its settings hold"
+            ) from error
         if not given or error.name not in (given, given.partition(".")[0]) or "--traceback" in sys.argv:
             raise
         said = f"DJANGO_SETTINGS_MODULE names {given}, and there is no module {error.name} here"

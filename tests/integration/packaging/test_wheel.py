@@ -244,6 +244,18 @@ def test_without_extras_there_are_the_client_and_the_command(bare: Path, tmp_pat
     assert "slackwater submit demo.add" in run(bare, "-m", "slackwater", cwd=tmp_path, env=plain)
 
 
+def test_what_the_platforms_own_settings_lack_is_said_with_the_extra(
+    python: Path, tmp_path: Path, plain: dict[str, str]
+) -> None:
+    hidden = (
+        "import runpy, sys; sys.modules['environ'] = None; sys.argv[1:] = ['doctor', 'shop']\n"
+        "runpy.run_module('slackwater', run_name='__main__')"
+    )
+    said = run(python, "-c", hidden, cwd=tmp_path, env=plain, fails=True)
+    assert "need environ, which is not installed here: `pip install 'slackwater[server]'`" in said
+    assert "Traceback" not in said
+
+
 def test_commands_run_from_the_wheel_and_leave_it_alone(python: Path, tmp_path: Path, plain: dict[str, str]) -> None:
     before = sorted(path for path in python.parents[1].rglob("*") if "__pycache__" not in path.parts)
     offered = run(python, "-m", "slackwater", "manage", "help", cwd=tmp_path, env=plain).split()
