@@ -122,10 +122,10 @@ class Account:
     def hold(self, kind: WorkKind, milli: int, vector: Vector) -> None:
         """Add what a task takes (negative when it gives it back) to this account alone."""
         slots, before, measure = self.slots, self.share, self.measure
-        parts = measure.slot_parts
         taken = slots[kind] = slots.get(kind, 0) + milli
-        best = taken * parts[kind]
+        best = taken * measure.slot_parts[kind]
         if len(slots) > 1:
+            parts = measure.slot_parts
             for other, taken in slots.items():
                 if (share := taken * parts[other]) > best:
                     best = share
@@ -133,9 +133,10 @@ class Account:
             held = self.vector
             vector = vector or zero()
             for dimension, part in measure.counted:
+                amount = held[dimension]
                 if need := vector[dimension]:
-                    held[dimension] += need
-                if (share := held[dimension] * part) > best:
+                    amount = held[dimension] = amount + need
+                if (share := amount * part) > best:
                     best = share
         self.share = best
         self.version += 1

@@ -90,7 +90,7 @@ class RunningTree(TreeChooser):
         for (_, _, path), branch in self._branches.items():
             of_account.setdefault(path, []).append(branch)
         self._chains = {
-            line_id: [of_account[path[:length]] for length in range(len(path), 0, -1)]
+            line_id: [branch for length in range(len(path), 0, -1) for branch in of_account[path[:length]]]
             for line_id, path in self._paths.items()
         }
         self._ages = [
@@ -122,7 +122,11 @@ class RunningTree(TreeChooser):
     def pick(self) -> tuple[LineView, TaskView] | None:
         """The next task to try, among those that may find room."""
         trees = self._open
-        line = self._front(trees[0]) if len(trees) == 1 else self._first(map(self._front, trees))
+        if len(trees) != 1:
+            line = self._first(map(self._front, trees))
+        else:
+            roots = trees[0]
+            line = self._descend(roots[0]) if len(roots) == 1 else self._front(roots)
         return (line.view, line.heads[line.at]) if line is not None else None
 
     def _front(self, roots: list[Branch]) -> Line | None:
@@ -208,9 +212,9 @@ class RunningTree(TreeChooser):
         self._shut, self._open = set(), self._all
         return kept
 
-    def lower(self, kept: Ceilings, *, full: bool) -> None:
-        """Shut them again; ``full``: no room is left."""
-        del full
+    def lower(self, kept: Ceilings, is_full: Callable[[], bool]) -> None:
+        """Shut them again; ``is_full`` tells whether no room is left."""
+        del is_full
         self._shut, self._open = kept
 
     @property
@@ -277,8 +281,8 @@ class RunningTree(TreeChooser):
         if not state.top.waits and not state.top.share:
             self._share_out(self._due - state.top.turns)
         clock = self._clock
-        for branches in self._chains[line.line_id]:
-            for branch in branches:
+        for branch in self._chains[line.line_id]:
+            if branch.heap:
                 branch.push(clock)
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
@@ -427,9 +431,10 @@ class RememberingTree(RunningTree):
         if each.counts:
             each.hold(kind, milli, vector)
 
-    def lower(self, kept: Ceilings, *, full: bool) -> None:
+    def lower(self, kept: Ceilings, is_full: Callable[[], bool]) -> None:
         """One by one, as each look brings what is in front up to date."""
         del kept
+        full = is_full()
         while not full and (picked := self.pick()) is not None:
             self.reject(*picked, Reason.PEAK)
 

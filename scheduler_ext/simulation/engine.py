@@ -94,7 +94,6 @@ class Engine:
         self._begin(trace)
 
     def _begin(self, trace: Trace) -> None:
-        """Whether nothing has happened yet."""
         self._alarm: int | None = None
         self._began: dict[int, int] = {}
         """With pre-emption: when each running job last began."""
@@ -104,6 +103,8 @@ class Engine:
         self._freed: list[Node] = []
         self._fresh = False
         """Whether something became ready that no decision has looked at."""
+        self._stuck = False
+        """With jobs that are alike: whether nothing starts before something has ended."""
         self._queue = Waiting()
         self._children, self._missing = edges_of(trace)
         self._serving: dict[int, int] = {}
@@ -142,26 +143,33 @@ class Engine:
     def _loop(self) -> None:
         """Event by event: what ends, then what arrives, then what can start."""
         jobs, ends, promotions, chooser = self._trace.jobs, self._ends, self._promotions, self._chooser
-        count = len(jobs)
-        while self._next < count or ends or self._goes_on():
-            now = self._now = self._next_time()
+        arrivals = [*(job.arrived_us for job in jobs), NO_EVENT]
+        plain, alike, over = self._plain, self._alike, self._over
+        while True:
+            now = arrivals[self._next]
+            if ends and ends[0][0] < now:
+                now = ends[0][0]
+            if now == NO_EVENT and not self._goes_on():
+                break
+            if promotions or not plain:
+                now = self._next_time(now)
+            self._now = now
             chooser.now = now / 1e6
-            if self._timers is not None and self._timers.follow(now):
-                self._let_go_on(self._timers)
-            while promotions and promotions[0][0] <= now:
-                self._promote(heappop(promotions)[1])
+            if promotions or not plain:
+                self._follow(now)
             while ends and ends[0][0] == now:
                 self._end(heappop(ends)[2])
-            while self._next < count and jobs[self._next].arrived_us == now:
+            while arrivals[self._next] == now:
                 self._arrive(jobs[self._next])
-            self._decide()
+            if over or not (self._stuck and alike):
+                self._decide()
             if self._until is not None and self._started[self._until] >= 0:
                 return
         self._give_up()
 
     def _decide(self) -> None:
         if self._waiting:
-            if not self._alike or not self._is_settled():
+            if not self._alike or not (self._swap() if self._over else self._is_stuck()):
                 self._drain()
             if self._preemptor is not None:
                 self._preempt(self._preemptor)
@@ -171,13 +179,8 @@ class Engine:
                 self._chooser.reopen(self._has_room)
             self._freed.clear()
 
-    def _next_time(self) -> int:
-        ends, jobs, upcoming = self._ends, self._trace.jobs, self._next
-        now = ends[0][0] if ends else NO_EVENT
-        if upcoming < len(jobs) and (arrives := jobs[upcoming].arrived_us) < now:
-            now = arrives
-        if self._plain and not self._promotions:
-            return now
+    def _next_time(self, now: int) -> int:
+        """When something happens next: at ``now`` something ends or arrives."""
         if self._timers is not None and self._waiting:
             due = self._timers.due()
             now = now if due is None else min(now, due)
@@ -186,6 +189,17 @@ class Engine:
         if self._alarm is not None and self._alarm < now:
             now, self._alarm = self._alarm, None
         return now
+
+    def _follow(self, now: int) -> None:
+        """What comes about by time alone."""
+        job: Any
+        promotions = self._promotions
+        if self._timers is not None and self._timers.follow(now):
+            for job in self._timers.going_on():  # other ceilings hold, or a rate allows another start
+                self._chooser.offer(job.line, job)
+            self._chooser.reopen(self._has_room)
+        while promotions and promotions[0][0] <= now:
+            self._promote(heappop(promotions)[1])
 
     def _give_up(self) -> None:
         """Report the jobs that wait at the end for a window that never opens."""
@@ -196,13 +210,6 @@ class Engine:
     def _goes_on(self) -> bool:
         """Whether a waiting job may still start though nothing arrives and nothing ends any more."""
         return bool(self._waiting and self._timers is not None and self._timers.due() is not None)
-
-    def _let_go_on(self, timers: Timers) -> None:
-        """Try again what was refused: other ceilings hold, or a rate allows another start."""
-        job: Any
-        for job in timers.going_on():
-            self._chooser.offer(job.line, job)
-        self._chooser.reopen(self._has_room)
 
     # -- what happens ------------------------------------------------------------------------------
 
@@ -318,7 +325,7 @@ class Engine:
         gate, chooser, ledger = self._gate, self._chooser, self._gate.ledger
         gate.now = self._now / 1e6
         chooser.settle()
-        self._fresh = False
+        self._fresh = self._stuck = False
         if self._over:
             self._give_back()
             ledger.forget_reservations()
@@ -402,13 +409,10 @@ class Engine:
         self._preemptions += 1
         self._wait(line, job)
 
-    def _is_settled(self) -> bool:
-        """With jobs that are alike: whether nothing is left to decide. What came where all is shut or full waits."""
-        if self._over:
-            return self._swap()
-        stuck = self._chooser.is_shut or not self._gate.ledger.has_room(self._kinds)
-        self._fresh = self._fresh and not stuck
-        return stuck
+    def _is_stuck(self) -> bool:
+        """With jobs that are alike: whether all is shut or full, so that what comes waits until something ends."""
+        self._stuck = self._chooser.is_shut or self._is_full()
+        return self._stuck
 
     def _swap(self) -> bool:
         """When one of jobs that are alike has ended and all that wait were refused, let the next take its place as it is.
@@ -416,7 +420,7 @@ class Engine:
         The same decision as the long way: afterwards as much is in use as before, and the others are refused as before.
         """
         chooser, over = self._chooser, self._over
-        if len(over) > 1 or chooser.passed_over or (self._fresh and self._gate.ledger.has_room(self._kinds)):
+        if len(over) > 1 or chooser.passed_over or (self._fresh and not self._stuck and not self._is_full()):
             return False
         chooser.settle()
         kept = chooser.lift()
@@ -427,12 +431,16 @@ class Engine:
         if chooser.refusal(line, task, MILLI) or not self._gate.would_open(line, 1):
             return False
         self._decisions += 1
-        node = over.pop()[0]
         chooser.accept(line, task)
         if self._waiting > 1:
-            chooser.lower(kept, full=not self._gate.ledger.has_room(self._kinds))
-        self._start(task, node, line)
+            chooser.lower(kept, self._is_full)
+        else:
+            self._stuck = False
+        self._start(task, over.pop()[0], line)
         return True
+
+    def _is_full(self) -> bool:
+        return not self._gate.ledger.has_room(self._kinds)
 
     def _give_back(self) -> None:
         ledger = self._gate.ledger
@@ -443,11 +451,11 @@ class Engine:
 
     def _start(self, job: Any, node: Node, line: LineView) -> None:
         self._waiting -= 1
+        now = self._now
+        job.node = node
         if self._backfill:
             self._queue.remove(job)
             self._backfilled += self._gate.ledger.keeps_room
-        now = self._now
-        job.node = node
         if self._started[job.index] < 0:
             self._started[job.index] = now
         if self._slicing:

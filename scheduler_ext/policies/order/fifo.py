@@ -15,4 +15,5 @@ class Fifo:
     name: str = "fifo"
 
     def rank(self, task: RankInput) -> tuple[int, int]:
-        return by_priority(task.priority), number(task.arrived_us - ahead(task.path_us))
+        path_us = task.path_us
+        return by_priority(task.priority), number(task.arrived_us - ahead(path_us) if path_us else task.arrived_us)
