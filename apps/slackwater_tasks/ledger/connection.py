@@ -23,11 +23,12 @@ T = TypeVar("T")
 PREPARE_AFTER = 2
 HOT_PLANS = (
     "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off"
-    " -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off"
+    " -c enable_hashjoin=off -c enable_mergejoin=off -c enable_sort=off -c jit=off"
 )
 """A hot connection plans each statement once, for its life, maybe while the tables are empty. Every one of them goes
-from a list of ids, or from a line, to rows by their index: no statistics may talk the planner out of it. Nothing is
-compiled: before 18 a small table without an index, once read, counted as dear enough for it, and took 70 ms of it."""
+from a list of ids, or from a line, to rows by their index: no statistics may talk the planner out of it, and no index
+that past work has left large makes it sort what another one gives. Nothing is compiled: before 18 a small table without
+an index, once read, counted as dear enough for it, and took 70 ms of it."""
 
 
 def connect(*, application_name: str = "slackwater", hot: bool = False) -> psycopg.Connection[tuple[Any, ...]]:
