@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Final
@@ -79,6 +79,14 @@ class At:
         }
         return render(self.request, f"slackwater_console/{template}.html", {**shown, **context}, status=status)
 
+    def check_query(self, known: Collection[str]) -> None:
+        """``Refused`` for a parameter of the address that the page does not know: it is not passed over in silence."""
+        words = ", ".join(known) or "none"
+        for name, values in self.request.GET.lists():
+            fault = "is given more than once" if len(values) > 1 else f"there is no such filter; known are {words}"
+            if len(values) > 1 or name not in known:
+                raise Refused(422, {"title": "Invalid input", "field": name[:60], "detail": fault})
+
     def list(self, path: str, row: Callable[[At, dict[str, Any]], Any], known: tuple[str, ...] = ()) -> dict[str, Any]:
         """A page of a list as its template takes it: rows, the filters asked for, where the next page is, a refusal."""
         asked = {name: text for name in known if (text := self.request.GET.get(name, "").strip())}
@@ -86,6 +94,7 @@ class At:
         found: dict[str, Any] = {"items": []}
         refused = ""
         try:
+            self.check_query((*known, "cursor"))
             found = self.get(path, limit=PAGE_ROWS, **asked, **page)
         except Refused as error:
             if error.status != 422:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +21,7 @@ from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.recurrence import Kind
 from slackwater_tasks.field_kinds import Metadata
 from slackwater_tasks.models import Task
+from slackwater_tasks.read.finding import of_error, of_node, of_schedule
 from slackwater_tasks.read.tasks import LIVE_STATES, in_states
 from slackwater_tasks.read.workflows import in_statuses
 
@@ -103,6 +104,18 @@ class Pattern(django_filters.CharFilter):  # type: ignore[misc]
         return found
 
 
+class FoundBy(django_filters.CharFilter):  # type: ignore[misc]
+    """Rows that a search by one text finds."""
+
+    def __init__(self, found: Callable[[str], Q], help_text: str, longest: int) -> None:
+        super().__init__(max_length=longest, help_text=help_text)
+        self.found = found
+
+    def filter(self, rows: QuerySet[Any], value: str | None) -> QuerySet[Any]:
+        """``rows`` narrowed, where anything is asked for."""
+        return rows.filter(self.found(value)) if value else rows
+
+
 class _Names(forms.Widget):
     """Reads ``metadata[NAME]=VALUE``, for any name."""
 
@@ -154,7 +167,7 @@ class ListFilter(django_filters.FilterSet):  # type: ignore[misc]
     def narrow(cls, query: Mapping[str, Any], rows: QuerySet[Any]) -> QuerySet[Any]:
         """``rows`` narrowed as the query asks; ``InvalidInput`` names the parameter at fault."""
         for name, each in cls.base_filters.items():
-            if query.get(name) == "" and type(each) not in (django_filters.CharFilter, Pattern):
+            if query.get(name) == "" and type(each) not in (django_filters.CharFilter, Pattern, FoundBy):
                 raise InvalidInput("must not be empty", field=name)
         asked = cls(query, queryset=rows)
         if not asked.is_valid():
@@ -218,6 +231,9 @@ class TaskFilter(ListFilter):
     submitted_after = after("submitted_at")
     submitted_before = before("submitted_at")
     submitted_by = text("submitted_by", 120, "As tasks show it: `key:PREFIX`, `schedule:NAME`.")
+    schedule = FoundBy(of_schedule, "The name of the schedule that submitted it.", 100)
+    node = FoundBy(of_node, "The name of the node that it is on, or that an attempt of it was on.", 200)
+    error = FoundBy(of_error, "A text in the error, or the reason, with which it ended; case does not count.", 200)
     admitted_by = django_filters.NumberFilter(
         min_value=1, max_value=2**31 - 1, decimal_places=0, help_text="The number of a submitter."
     )

@@ -122,6 +122,7 @@ def _choices(at: At) -> Iterator[list[Any]]:
 def schedule_new(at: At) -> HttpResponse:
     """What a new schedule starts; then its form."""
     at.person.require("submit")
+    at.check_query(STARTS)
     key = next((each for each in STARTS if each in at.request.GET), None)
     if key is None:
         head = ("It starts", "")

@@ -75,6 +75,7 @@ def usage(at: At) -> HttpResponse:
     asked = {name: text for name in DAYS if (text := at.request.GET.get(name, ""))}
     refused = ""
     try:
+        at.check_query(DAYS)
         found, rows, cut = _all(at, asked)
     except Refused as error:
         if error.status != 422:

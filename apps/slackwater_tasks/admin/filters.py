@@ -9,15 +9,13 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from django.contrib.admin import ModelAdmin
-from django.db.models import OuterRef, Q, QuerySet, Subquery
-from django.db.models.lookups import GreaterThan
+from django.db.models import Q, QuerySet
 from django.http import Http404, HttpRequest
 from django.utils import timezone
 
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import FINAL, IN_FLIGHT, TaskState
-from slackwater_resources.models import Node
-from slackwater_tasks.models import Attempt
+from slackwater_tasks.read.finding import of_error, of_node, of_schedule
 from slackwater_tasks.read.tasks import in_states
 from slackwater_tenants.models import Tenant
 
@@ -94,13 +92,6 @@ def find(rows: QuerySet[Any], object_id: str, what: str) -> Any:
     return found
 
 
-def _of_node(name: str) -> Q:
-    nodes = list(Node.objects.filter(name=name).values_list("pk", flat=True))
-    # Asked task by task: the list's tasks are chosen already, and a node's attempts may be a million.
-    there = Attempt.objects.unscoped().filter(task=OuterRef("pk"), node_id__in=nodes).order_by().values("node_id")[:1]
-    return Q(live__node_id__in=nodes) | Q(GreaterThan(Subquery(there), 0))
-
-
 def _of_tenant(slug: str) -> Q:
     # By its number: of a constant the planner knows how many rows it has.
     return Q(tenant_id__in=list(Tenant.objects.filter(slug=slug).values_list("pk", flat=True)))
@@ -132,13 +123,13 @@ WORDS: dict[str, Callable[[str], Q]] = {
     "key": lambda text: Q(mutex_key=text),
     "name": lambda text: Q(name__icontains=text),
     "handler": lambda text: Q(handler__startswith=text[:-1]) if text.endswith("*") else Q(handler=text),
-    "node": _of_node,
+    "node": of_node,
     "workflow": _of_workflow,
-    "schedule": lambda text: Q(submitted_by=f"schedule:{text}"),
+    "schedule": of_schedule,
     "tenant": _of_tenant,
     "since": lambda text: Q(pk__gte=_bound(text, "since")),
     "until": lambda text: Q(pk__lt=_bound(text, "until")),
-    "error": lambda text: Q(state__isnull=False) & (Q(error__icontains=text) | Q(reason__icontains=text)),
+    "error": of_error,
 }
 """The words of a search for tasks, and what each means."""
 WORD = re.compile(rf"({'|'.join(WORDS)}):(?:\"([^\"]+)\"|(\S+))")

@@ -283,12 +283,15 @@ class TaskFilter(TypedDict, total=False):
 
     admitted_by: int
     category: str | Sequence[str]
+    error: str | Sequence[str]
     handler: str | Sequence[str]
     handler_pattern: str | Sequence[str]
     id: str | Sequence[str]
     metadata: str | Sequence[str]
     name: str | Sequence[str]
     name_pattern: str | Sequence[str]
+    node: str | Sequence[str]
+    schedule: str | Sequence[str]
     scheduling_type: str | Sequence[str]
     sort: str | Sequence[str]
     state: str | Sequence[str]

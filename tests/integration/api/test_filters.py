@@ -13,6 +13,7 @@ from slackwater_monitoring.models import Delivery
 from slackwater_schedules.models import ScheduleFire
 from slackwater_tasks.models import DeadLetter, Task
 from tests.support.api import HANDLER, ApiClient, ids
+from tests.support.hand_worker import HandWorker
 
 pytestmark = pytest.mark.django_db
 
@@ -48,6 +49,20 @@ def test_tasks_are_narrowed_by_who_handed_them_in_and_by_their_schedule(acme: Ap
     assert [one["scheduling_type"] for one in shown] == ["daily", "once", None]
     for query in ("admitted_by=x", "admitted_by=1.5", "admitted_by=99999999999", "scheduling_type=often"):
         assert acme.get(f"/tasks?{query}").status == 422, query
+
+
+def test_tasks_are_narrowed_by_node_error_and_schedule(acme: ApiClient) -> None:
+    waits, fails = acme.task(name="waits"), acme.task(name="fails", total_attempts=1)
+    worker = HandWorker("node-7")
+    worker.end(worker.start(UUID(fails)), outcome=Outcome.FAILED, error="OSError: it Timed out")
+    Task._plain.filter(pk=waits).update(submitted_by="schedule:nightly")
+    for query, found in (
+        ("node=node-7", ["fails"]), ("node=node-8", []), ("error=timed%20out", ["fails"]), ("error=lost", []),
+        ("schedule=nightly", ["waits"]), ("schedule=night", []),
+    ):  # fmt: skip
+        assert ids(acme, f"/tasks?{query}") == found, query
+    wanted = {"filter": {"error": "timed out"}, "dry_run": True}
+    assert acme.post("/tasks/retry", wanted).body["task_ids"] == [fails]
 
 
 def test_firings_are_narrowed_by_outcome_and_time(acme: ApiClient) -> None:

@@ -10,6 +10,7 @@ from django.test import Client
 
 from scheduler_ext.core.states import Outcome
 from slackwater_monitoring.models import Login
+from slackwater_tasks.models import Task
 from slackwater_tenants.models import Membership, Tenant
 from slackwater_tenants.services import create_tenant
 from tests.support.admin import submit
@@ -102,6 +103,35 @@ def test_tasks_are_found_shown_and_followed(tenant: Tenant) -> None:
     again = page.get(f"/console/acme/tasks/{fails}/output.json?place={lines['place']}").json()
     assert (again["lines"], again["ended"]) == ([], True)
     assert page.get(f"/console/acme/tasks/{fails}/output.json?place=x").status_code == 422
+
+
+def test_tasks_are_found_by_node_error_and_schedule(tenant: Tenant) -> None:
+    page, worker = browser_of(tenant, "viewer"), HandWorker("node-7")
+    waits, fails = submit(tenant, name="waits"), submit(tenant, name="fails", total_attempts=1)
+    worker.end(worker.start(fails), outcome=Outcome.FAILED, error="OSError: it Timed out")
+    Task._plain.filter(pk=waits).update(submitted_by="schedule:nightly")
+    for query, found, not_found in (
+        ("node=node-7", "fails", "waits"), ("error=timed+out", "fails", "waits"), ("schedule=nightly", "waits", "fails"),
+    ):  # fmt: skip
+        shown = told(page.get(f"/console/acme/tasks/?{query}"))
+        assert f">{found}<" in shown, query
+        assert f">{not_found}<" not in shown, query
+    assert ">fails<" not in told(page.get("/console/acme/tasks/?node=node-8"))
+    for name in ("node", "error", "schedule"):
+        assert f'name="{name}"' in shown
+
+
+def test_a_parameter_that_a_page_does_not_know_is_named_and_not_passed_over(tenant: Tenant) -> None:
+    page = browser_of(tenant, "owner")
+    submit(tenant, name="waits")
+    for path in ("tasks", "workflows", "schedules", "dead-letters", "webhooks", "keys", "members", "usage"):
+        shown = told(page.get(f"/console/acme/{path}/?hander=mail"))
+        assert "hander: there is no such filter; known are " in shown, path
+        assert ">waits<" not in shown
+    assert "state: is given more than once" in told(page.get("/console/acme/tasks/?state=failed&state=ready"))
+    assert "sort: there is no such filter" in told(page.get("/console/acme/tasks/?sort=name"))
+    assert page.get("/console/acme/schedules/new/?hander=mail").status_code == 422
+    assert ">waits<" in told(page.get("/console/acme/tasks/?state=&tag="))
 
 
 def test_a_member_gets_its_first_password_by_a_link(tenant: Tenant) -> None:

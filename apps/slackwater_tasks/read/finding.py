@@ -1,0 +1,28 @@
+"""What finds tasks where no column of theirs tells it alone: the same words mean the same in every search and filter."""
+
+from __future__ import annotations
+
+from django.db.models import OuterRef, Q, Subquery
+from django.db.models.lookups import GreaterThan
+
+from slackwater_resources.models import Node
+from slackwater_tasks.models import Attempt
+
+
+def of_node(name: str) -> Q:
+    """Tasks that are on a node of this name, or of which an attempt was."""
+    nodes = list(Node.objects.filter(name=name).values_list("pk", flat=True))
+    # Asked task by task: the list's tasks are chosen already, and a node's attempts may be a million.
+    # Unscoped: the task says whose they are.
+    there = Attempt.objects.unscoped().filter(task=OuterRef("pk"), node_id__in=nodes).order_by().values("node_id")[:1]
+    return Q(live__node_id__in=nodes) | Q(GreaterThan(Subquery(there), 0))
+
+
+def of_schedule(name: str) -> Q:
+    """Tasks that a schedule of this name submitted."""
+    return Q(submitted_by=f"schedule:{name}")
+
+
+def of_error(text: str) -> Q:
+    """Tasks that ended with an error, or for a reason, in which this text stands."""
+    return Q(state__isnull=False) & (Q(error__icontains=text) | Q(reason__icontains=text))
