@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
 from slackwater_tasks.models import Task
@@ -39,6 +40,13 @@ def test_the_live_page_moves_by_itself(browser: Watched, tenant: Tenant) -> None
         page.click(f"#sw-charts button[value='{window}']")
         page.click(f"#sw-charts button[value='{by}']")
         page.wait_for_selector(f"#sw-charts[data-shown='{window} {by}']")
+    # The charts tell times in UTC, as the rest of the page, wherever the reader is.
+    page.click("#sw-charts button[value='5min']")
+    page.wait_for_selector("#sw-charts[data-shown='5min handler']")
+    told = page.evaluate("Chart.getChart('sw-chart-ended').data.labels.at(-1)")
+    now = datetime.now(UTC)
+    behind = now - datetime.combine(now, time.fromisoformat(told), UTC)
+    assert behind % timedelta(days=1) < timedelta(minutes=5), told
     assert page.evaluate("window.notReloaded")
     assert browser.troubles == []
 

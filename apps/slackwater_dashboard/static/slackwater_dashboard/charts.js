@@ -24,7 +24,7 @@
   function label(at, step) {
     const day = { month: "short", day: "numeric" }, time = { hour: "2-digit", minute: "2-digit", hour12: false };
     const shown = step >= 3600 ? { ...day, ...time } : step >= 60 ? time : { ...time, second: "2-digit" };
-    return new Date(at * 1000).toLocaleString("en-GB", shown);
+    return new Date(at * 1000).toLocaleString("en-GB", { ...shown, timeZone: "UTC" }); // as everywhere on the page
   }
   function draw(id, labels, lines, say) {
     const quiet = colour("--sw-quiet"), grid = colour("--sw-line");
