@@ -6,7 +6,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django.contrib.admin import ModelAdmin
 from django.db.models import Q, QuerySet
@@ -14,7 +14,7 @@ from django.http import Http404, HttpRequest
 from django.utils import timezone
 
 from scheduler_ext.core.errors import InvalidInput
-from scheduler_ext.core.states import FINAL, IN_FLIGHT, TaskState
+from scheduler_ext.core.states import FINAL, IN_FLIGHT, ClientStatus, TaskState
 from slackwater_tasks.read.finding import of_error, of_node, of_schedule
 from slackwater_tasks.read.tasks import in_states
 from slackwater_tenants.models import Tenant
@@ -54,6 +54,24 @@ class StateFilter(DropdownFilter):
             return queryset
         states = GROUPS.get(word) or {state for state in TaskState if state.name.lower() == word}
         return in_states(queryset, states)
+
+
+class WorkflowStateFilter(DropdownFilter):
+    """By how a workflow ended, or that it has not."""
+
+    title = "state"
+    parameter_name = "state"
+    STATES: ClassVar = {
+        "open": Q(status__isnull=True), "failed": Q(status=ClientStatus.FAILED), "done": Q(status=ClientStatus.DONE),
+    }  # fmt: skip
+
+    def lookups(self, request: HttpRequest, model_admin: ModelAdmin[Any]) -> Iterable[tuple[str, str]]:
+        return (("open", "not ended"), ("failed", "failed"), ("done", "done"))
+
+    def queryset(self, request: HttpRequest, queryset: QuerySet[Any]) -> QuerySet[Any]:
+        """The workflows in that state; an unknown word finds nothing."""
+        word = self.value()
+        return queryset.filter(self.STATES.get(word, Q(pk__in=[]))) if word else queryset
 
 
 class AgeFilter(DropdownFilter):

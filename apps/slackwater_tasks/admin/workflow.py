@@ -20,9 +20,10 @@ from scheduler_ext.core.states import ClientStatus
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, badge, column, seconds, short
+from slackwater_adminkit.keyset import KeysetList
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, actor
 from slackwater_tasks.admin import grid, task_form
-from slackwater_tasks.admin.filters import AgeFilter, id_range
+from slackwater_tasks.admin.filters import AgeFilter, WorkflowStateFilter, id_range
 from slackwater_tasks.admin.pages import PagesMixin
 from slackwater_tasks.admin.terminate import TERMINATE, TerminateMixin
 from slackwater_tasks.control.terminate import Subject
@@ -36,6 +37,35 @@ from slackwater_tenants.scoping import tenant_scope
 
 LINES = 200
 """Rows of output that a page has, each some lines."""
+
+
+class WorkflowList(KeysetList):
+    """A page of workflows, the tasks of those that have not gone well counted by one statement."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        found = workflows.standings(self.result_list)
+        for row in self.result_list:
+            row.standing = found.get(row.pk)
+
+
+def _progress(row: Any) -> str:
+    if row.standing is None:
+        return f"{row.task_count} of {row.task_count}" if row.status is not None else f"of {row.task_count}"
+    ended, every = row.standing.progress
+    return f"{ended} of {every}"
+
+
+def _failures(row: Any) -> Any:
+    if row.standing is None:
+        return 0 if row.status == ClientStatus.DONE else "–"
+    return row.standing.failures
+
+
+def _took(row: Any) -> str:
+    if row.finished_at is not None:
+        return seconds(row.finished_at - row.submitted_at)
+    return f"{seconds(timezone.now() - row.submitted_at)} so far"
 
 
 @admin.register(Workflow)
@@ -60,11 +90,14 @@ class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, 
 
     add_form_class = task_form.WorkflowForm
     add_fieldsets = ((None, {"fields": (("tenant", "name"), "tasks", "idempotency_key")}),)
-    list_display = ("title", "tenant", "shown_state", "task_count", "edge_count", "submitted", "took")
+    list_display = ("title", "tenant", "shown_state", "progress", "failures", "submitted", "took")
     list_select_related = ("tenant",)
-    list_filter = (AgeFilter, ("tenant", AutocompleteSelectFilter))
+    list_filter = (WorkflowStateFilter, AgeFilter, ("tenant", AutocompleteSelectFilter))
     search_fields = ("id", "name")
     search_help_text = "An id or its first digits, or a part of the name."
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[KeysetList]:
+        return WorkflowList
 
     def get_search_results(
         self, request: HttpRequest, queryset: QuerySet[Workflow], search_term: str
@@ -76,13 +109,17 @@ class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, 
 
     title = column("workflow", lambda workflow: workflow.name or short(workflow.pk))
     submitted = column("submitted", lambda row: ago(row.submitted_at))
-    took = column("took", lambda row: seconds(row.finished_at - row.submitted_at if row.finished_at else None))
+    progress = column("ended", _progress)
+    failures = column("failed", _failures)
+    took = column("took", _took)
 
     @admin.display(description="state")
     def shown_state(self, obj: Workflow) -> SafeString:
-        """How it ended, as upkeep noted it soon after; the page of one counts its tasks."""
+        """How it ended, as upkeep noted it soon after; of one that has not ended, whether it has begun."""
         if obj.status is None:
-            return badge("in progress", "running")
+            standing = getattr(obj, "standing", None)
+            waits = standing is not None and standing.status is ClientStatus.WAITING
+            return badge("waiting", "ready") if waits else badge("in progress", "running")
         return badge("failed", "failed") if obj.status == ClientStatus.FAILED else badge("done", "succeeded")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
@@ -157,7 +194,8 @@ class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, 
             lines, more = output.search(text, workflow_id=found.pk, handler=handler, before=before, limit=LINES)
             tasks = Task.objects.filter(workflow=found)
             names = dict(tasks.filter(pk__in={line["task_id"] for line in lines}).values_list("pk", "name"))
-            handlers = sorted(tasks.exclude(handler="").values_list("handler", flat=True).distinct())
+            # Without their order, whose id would make each of them distinct.
+            handlers = sorted(tasks.exclude(handler="").order_by().values_list("handler", flat=True).distinct())
         context = {
             **self.admin_site.each_context(request),
             "title": f"Output of {found}",

@@ -26,6 +26,10 @@ SELECT w.id FROM slackwater_tasks_workflow w WHERE w.id = ANY(%s) AND (w.status 
 SHOWN = ("id", "name", "task_count", "edge_count", "submitted_at", "tags", "max_running", "share_weight")
 
 
+COUNTED_TASKS = 50_000
+"""Tasks that a list counts at most; of workflows beyond, it tells only what they themselves tell."""
+
+
 class Standing:
     """The state of a workflow, by its tasks."""
 
@@ -34,10 +38,20 @@ class Standing:
         self.last_end: datetime | None = None
 
     @property
+    def failures(self) -> int:
+        """The tasks that failed, or whose time was up."""
+        return self.counts.get(TaskState.FAILED, 0) + self.counts.get(TaskState.EXPIRED, 0)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many tasks have ended, of how many."""
+        return sum(n for state, n in self.counts.items() if state in FINAL), sum(self.counts.values())
+
+    @property
     def status(self) -> ClientStatus:
         """The four statuses of a task; done where nothing has failed."""
-        final = sum(n for state, n in self.counts.items() if state in FINAL)
-        if final < sum(self.counts.values()):
+        final, every = self.progress
+        if final < every:
             begun = final > 0 or TaskState.RUNNING in self.counts
             return ClientStatus.IN_PROGRESS if begun else ClientStatus.WAITING
         done = all(client_status(state) is ClientStatus.DONE for state, n in self.counts.items() if n)
@@ -51,6 +65,16 @@ def _standing(ids: Sequence[UUID]) -> dict[UUID, Standing]:
         one.counts[TaskState(state)] = count
         one.last_end = max(filter(None, (one.last_end, last)), default=None)
     return found
+
+
+def standings(rows: Sequence[Workflow]) -> dict[UUID, Standing]:
+    """Of those of a page that did not go well, as far as their tasks are few enough to be counted."""
+    counted, left = [], COUNTED_TASKS
+    for row in rows:
+        if row.status != ClientStatus.DONE and row.task_count <= left:
+            left -= row.task_count
+            counted.append(row.pk)
+    return _standing(counted)
 
 
 def _summary(row: Workflow, standing: Standing | None) -> dict[str, Any]:

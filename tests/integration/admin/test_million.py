@@ -136,6 +136,7 @@ def test_no_page_and_no_search_reads_a_table_through(million: None, page: Client
     assert [task.name for task in [*found, *shown.result_list]] == ["needle"]
     for model, narrowed in (
         ("attempt", {"outcome__exact": "2"}), ("taskevent", {"to_state__exact": "5"}), ("workflow", {"q": "none"}),
+        ("workflow", {"state": "failed"}),
         ("deadletter", {"tenant__id__exact": str(tenant.pk)}),
     ):  # fmt: skip
         url = f"admin:slackwater_tasks_{model}_changelist"

@@ -14,11 +14,12 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.html import strip_tags
 
 from scheduler_ext.core.states import ClientStatus, Outcome, TaskState
 from slackwater_schedules.models import ScheduleFire
 from slackwater_tasks.models import Task, TaskEvent, Workflow, new_id
-from slackwater_tasks.read import workflow_runs
+from slackwater_tasks.read import workflow_runs, workflows
 from slackwater_tasks.read.workflow_runs import Run, critical_path
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Tenant
@@ -189,7 +190,47 @@ def test_past_runs_stand_beside_each_other_and_all_output_on_one_page(page: Clie
     assert [line["text"] for line in page.get(output, {"q": "WRONG", "handler": HANDLER}).context["lines"]] == [
         "2 were wrong"
     ]
+    assert page.get(output).context["handlers"] == [HANDLER], "each once, however many tasks have it"
     assert page.get(output, {"q": "nothing like it"}).context["lines"] == []
     assert page.get(output, {"before": "x"}).status_code == 404
     for address in (output, url, reverse("admin:sw_workflow_runs", args=[newer])):
         assert staff().get(address).status_code == 403
+
+
+def test_the_list_tells_state_progress_failures_and_how_long(
+    page: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = HandWorker()
+    (waits, _), (done, first), (failed, second), (begun, third) = (submit_flow(tenant) for _ in range(4))
+    for name in SHAPE:
+        worker.run(first[name])
+    worker.run(second["fetch"], outcome=Outcome.FAILED)
+    worker.run(third["fetch"])
+    worker.run(third["clean 1"], outcome=Outcome.FAILED)
+    for workflow_id, status in ((done, ClientStatus.DONE), (failed, ClientStatus.FAILED)):
+        end = timezone.now() + timedelta(minutes=5)
+        Workflow.objects.unscoped().filter(pk=workflow_id).update(status=status, finished_at=end)
+    url = reverse("admin:slackwater_tasks_workflow_changelist")
+
+    def told(**given: str) -> dict[UUID, list[str]]:
+        """What the list says of each: state, tasks ended, failures, how long."""
+        changes = page.get(url, given).context["cl"]
+        fields = ("shown_state", "progress", "failures", "took")
+        return {
+            row.pk: [strip_tags(str(getattr(changes.model_admin, field)(row))) for field in fields]
+            for row in changes.result_list
+        }
+
+    found = told()
+    assert found[done] == ["done", "4 of 4", "0", "5 min"]
+    assert found[failed] == ["failed", "4 of 4", "1", "5 min"]
+    assert found[begun][:3] == ["in progress", "2 of 4", "1"]
+    assert found[waits][:3] == ["waiting", "0 of 4", "0"]
+    assert found[waits][3].endswith("so far")
+    assert [set(told(state=state)) for state in ("open", "failed", "done", "x")] == [
+        {waits, begun}, {failed}, {done}, set(),
+    ]  # fmt: skip
+    monkeypatch.setattr(workflows, "COUNTED_TASKS", 4)
+    found = told()
+    assert found[begun][1:3] == ["2 of 4", "1"], "the newest are counted"
+    assert (found[failed][1:3], found[waits][:3]) == (["4 of 4", "–"], ["in progress", "of 4", "–"])
