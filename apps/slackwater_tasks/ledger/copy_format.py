@@ -34,7 +34,7 @@ def text(value: Any) -> str:
     if isinstance(value, UUID):
         return str(value)
     if isinstance(value, (list, tuple)):
-        return ("{" + ",".join(map(_element, value)) + "}").translate(_ESCAPES)
+        return ("{" + ",".join(map(element, value)) + "}").translate(_ESCAPES)
     raise TypeError(f"no COPY text for {type(value).__name__}")
 
 
@@ -43,8 +43,8 @@ def uuid_text(value: UUID) -> str:
     return f"{value.int:032x}"
 
 
-def _element(value: Any) -> str:
-    """An element of an array of strings, quoted."""
+def element(value: Any) -> str:
+    """An element of an array, quoted."""
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from operator import itemgetter
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from scheduler_ext.conf import PROMOTE_LEAD_MS, SchedulerConf
@@ -52,14 +53,40 @@ def count_if_allowed(cur: Any, counts: Sequence[sql.store.Count]) -> Counted:
     return _count(cur, counts, sql.store.count_statement(len(counts)), [])
 
 
+class Own(NamedTuple):
+    """What a task does not share with others of its kind."""
+
+    kind: int
+    """The place of its kind's rows among those given."""
+    id: UUID
+    args: str
+    kwargs: str
+
+
 def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence[Sequence[Any]],
-                     narrow: Sequence[Sequence[Any]]) -> Counted:  # fmt: skip
-    """Count and write a few tasks in one statement; returns the counters that allowed it. Takes a prepared cursor."""
+                     narrow: Sequence[Sequence[Any]], tasks: Sequence[Own]) -> Counted:  # fmt: skip
+    """Count and write tasks of a few kinds in one statement; returns the counters that allowed it.
+
+    ``wide``, ``narrow``: a row of each kind, that of any task of it. Takes a prepared cursor.
+    """
     columns: tuple[str, ...] = GRAPH_COLUMNS
     if not any(row[-1] is not None for row in narrow):  # of no graph: what they have nothing in need not be told
         columns, narrow = LIVE_COLUMNS, [row[: len(LIVE_COLUMNS)] for row in narrow]
-    statement = sql.store.store_statement(len(counts), (len(wide), TASK_COLUMNS), (len(narrow), columns))
-    return _count(cur, counts, statement, [*wide, *narrow])
+    lone = len(tasks) == 1
+    wide_columns = TASK_COLUMNS if wide else ()
+    statement = sql.store.store_statement(len(counts), len(narrow), wide_columns, columns, lone=lone)
+    own: Sequence[Any] = tasks[0][1:]
+    if not lone:
+        own = (
+            array(task.kind for task in tasks),
+            array(copy_format.uuid_text(task.id) for task in tasks),
+            array(copy_format.element(task.args) for task in tasks),
+            array(copy_format.element(task.kwargs) for task in tasks),
+        )
+    return _count(cur, counts, statement, [own, *(_SHARED_WIDE(row) for row in wide), *(row[1:] for row in narrow)])
+
+
+_SHARED_WIDE = itemgetter(*(n for n, column in enumerate(TASK_COLUMNS) if column not in sql.store.OF_TASK))
 
 
 def _count(cur: Any, counts: Sequence[sql.store.Count], statement: str, rows: Sequence[Sequence[Any]]) -> Counted:

@@ -15,9 +15,9 @@ from django.db import connection, transaction
 from scheduler_ext.core.states import Category, EdgeOutcome
 from slackwater_tasks.ledger import active_policies, copy_format, hints, rows, transitions
 from slackwater_tasks.ledger.connection import prepared_cursor
-from slackwater_tasks.ledger.copy_format import COPY_FROM
 from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, TASK_COLUMNS, Accepted, LiveRow
 from slackwater_tasks.ledger.sql.store import Count
+from slackwater_tasks.ledger.transitions import Own
 from slackwater_tasks.runtime import checkpoints, trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
 from slackwater_tasks.submission import limits, webhook_address
@@ -25,6 +25,9 @@ from slackwater_tenants.models import Tenant
 
 EDGE_COLUMNS: Final = ("parent_id", "child_id", "outcome")
 MAP_COLUMNS: Final = ("task_id", "tenant_id", "given")
+MAX_KINDS: Final = 7
+AT_ONCE: Final = 256
+"""So many tasks, of so many kinds, are written by one statement; beyond either COPY is cheaper."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +46,17 @@ class Part:
     def is_plain(self) -> bool:
         """Whether one statement writes it, which needs no transaction around it."""
         return (
-            len(self.tasks) < COPY_FROM
+            len(self.tasks) <= AT_ONCE
+            and len(set(self.kinds())) <= MAX_KINDS
             and not self.edges
             and not any(task.checkpoints or task.spec.webhook or task.spec.map for task in self.tasks)
             and not trace_context.wanted(self.tasks, self.trace)
         )
+
+    def kinds(self) -> list[Any]:
+        """Of each task its kind: two of one kind differ in their ids and arguments alone."""
+        # One specification means one tier, line, handler and cap: what is left of a row is the same.
+        return [(*_alike(task), actor) for task, actor in zip(self.tasks, self.actors, strict=True)]
 
 
 def urgent_of(tasks: Iterable[Accepted]) -> int:
@@ -72,17 +81,23 @@ def store(parts: Sequence[Part], at: datetime) -> set[int]:
 def store_again(tenant: Tenant, live: Sequence[LiveRow], *, urgent: int) -> None:
     """Write and count the live rows of tasks that run again, like those of new ones."""
     count = limits.count_of(tenant, n=len(live), urgent=urgent, charged=len(live))
-    _write([_Rows(tenant, count, (), live, tuple, partial(map, copy_format.line, live))])
+    own = [(row.task_id, "null", "null") for row in live]
+    lines = partial(map, copy_format.line, live)
+    _write([_Rows(tenant, count, range(len(live)), own, None, live.__getitem__, tuple, lines)])
 
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """What is written of a tenant's tasks, made when asked for: rows to insert, or lines to copy."""
+    """What is written of a tenant's tasks, made when asked for: a row of each kind, or lines to copy."""
 
     tenant: Tenant
     count: Count
-    wide: Iterable[Sequence[Any]]
-    narrow: Iterable[Sequence[Any]]
+    kinds: Sequence[Any]
+    own: Sequence[tuple[UUID, str, str]]
+    """Of each task its id and arguments."""
+    wide: Callable[[int], Sequence[Any]] | None
+    """The wide row of the task at this place; None where they have one already."""
+    narrow: Callable[[int], Sequence[Any]]
     wide_lines: Callable[[], Iterable[str]]
     narrow_lines: Callable[[], Iterable[str]]
 
@@ -98,9 +113,10 @@ def _new_rows(part: Part, at: datetime) -> _Rows:
         return rows.live_row(tenant.pk, task, at, at, chosen)
 
     items = list(zip(tasks, part.actors, strict=True))
-    # One specification means one tier, line, handler and cap: what is left of a row is the same.
     return _Rows(
-        tenant, limits.count_of(tenant, n=n, urgent=urgent_of(tasks), charged=n), map(wide, items), map(narrow, tasks),
+        tenant, limits.count_of(tenant, n=n, urgent=urgent_of(tasks), charged=n),
+        part.kinds(), [(task.id, *task.payload) for task in tasks],
+        lambda place: wide(items[place]), lambda place: narrow(tasks[place]),
         partial(copy_format.alike, items, lambda item: (id(item[0].spec), item[1]), wide, _WIDE_VARIES),
         partial(copy_format.alike, tasks, _alike, narrow, _NARROW_VARIES),
     )  # fmt: skip
@@ -125,10 +141,10 @@ def _alike(task: Accepted) -> Any:
 def _write(parts: Sequence[_Rows]) -> set[int]:
     """Write and count rows; returns their tenants. The refusal of a single part is raised."""
     counts = [part.count for part in parts]
+    few = _of_few_kinds(parts) if sum(count.n for count in counts) <= AT_ONCE else None
     with prepared_cursor() as cur:
-        if sum(count.n for count in counts) < COPY_FROM:
-            wide, narrow = [row for part in parts for row in part.wide], [r for part in parts for r in part.narrow]
-            stored = transitions.store_if_counted(cur, counts, wide, narrow)
+        if few is not None:
+            stored = transitions.store_if_counted(cur, counts, *few)
         elif len(parts) == 1:
             # The counters last: nobody waits for them while the rows are written.
             transitions.store(cur, parts[0].wide_lines(), parts[0].narrow_lines())
@@ -143,6 +159,26 @@ def _write(parts: Sequence[_Rows]) -> set[int]:
     for part in parts[:1]:
         limits.note(part.tenant.plan, *stored.get(part.tenant.pk, (0, 0.0)))
     return set(stored)
+
+
+def _of_few_kinds(parts: Sequence[_Rows]) -> tuple[list[Sequence[Any]], list[Sequence[Any]], list[Own]] | None:
+    """A wide and a narrow row of each kind, and what each task has of its own; None where there are many kinds."""
+    wide: list[Sequence[Any]] = []
+    narrow: list[Sequence[Any]] = []
+    tasks: list[Own] = []
+    for part in parts:
+        known: dict[Any, int] = {}
+        for place, (kind, own) in enumerate(zip(part.kinds, part.own, strict=True)):
+            number = known.get(kind)
+            if number is None:
+                if len(narrow) == MAX_KINDS:
+                    return None
+                number = known[kind] = len(narrow)
+                narrow.append(part.narrow(place))
+                if part.wide is not None:
+                    wide.append(part.wide(place))
+            tasks.append(Own(number, *own))
+    return wide, narrow, tasks
 
 
 def _write_rest(part: Part) -> None:

@@ -177,7 +177,7 @@ class TestPages:
         worker.run(fire.task_id)
         assert re.search(r"ago +succeeded ", text("slackwater_schedules_schedule_changelist"))
         made = submit_workflow(tenant, {"name": "flow", "tasks": [{"name": "a", "handler": HANDLER}]}, actor="test")
-        assert re.search(r"flow +acme +in progress ", text("slackwater_tasks_workflow_changelist"))
+        assert re.search(r"flow +acme +waiting ", text("slackwater_tasks_workflow_changelist"))
         worker.run(made.task_ids[0], outcome=Outcome.FAILED)
         Workflow.objects.unscoped().update(  # as upkeep does
             status=ClientStatus.FAILED, finished_at=F("submitted_at") + timedelta(seconds=7)

@@ -265,7 +265,7 @@ def test_a_hot_connection_keeps_a_plan_made_while_nothing_was_there(ledger: Ledg
 
 @pytest.mark.django_db(transaction=True)
 def test_submissions_find_their_counters_by_their_key(ledger: Ledger) -> None:
-    text = sql.store.store_statement(3, (7, TASK_COLUMNS), (7, LIVE_COLUMNS))
+    text = sql.store.store_statement(3, 7, TASK_COLUMNS, LIVE_COLUMNS, lone=False)
     nothing = ", ".join(["NULL"] * len(set(re.findall(r"\$\d+", text))))
     with transaction.atomic(), connection.cursor() as cur:  # what is set locally holds in a transaction only
         # There are too few tenants for one way or another through the index to be worth more.

@@ -58,7 +58,7 @@ SCENARIOS: Mapping[str, Scenario] = {
         ),
         Scenario(
             name="batches",
-            title="Claim, start and finish by batch size, in microseconds a task",
+            title="Submit, claim, start and finish by batch size, in microseconds a task",
             parameters={"sizes": [1, 10, 100, 1000], "tasks": 2000, "waiting": 10_000},
             columns={
                 "step": "step", "batch": "tasks a batch", "us": "µs a task", "python_us": "Python CPU",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final, NamedTuple, get_type_hints
 
@@ -61,36 +61,58 @@ SELECT 1 FROM slackwater_tenants_tenantcounter WHERE tenant_id = ANY($1::bigint[
 """
 
 
+OF_TASK: Final = ("id", "args", "kwargs")
+"""The columns of the task table in which tasks of one kind differ; those of the live table differ in their id alone."""
+
+
 @lru_cache(maxsize=256)
-def store_statement(tenants: int, wide: tuple[int, tuple[str, ...]], narrow: tuple[int, tuple[str, ...]]) -> str:
+def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tuple[str, ...], *, lone: bool) -> str:
     """The statement that counts the tasks of some tenants, and writes the rows of those whose counters allow it.
 
-    ``wide``, ``narrow``: how many rows of the task and of the live table, and their columns.
+    ``kinds``: of so many kinds; ``lone``: one task. ``wide``, ``narrow``: the columns of the task table (none: no rows
+    of it) and of the live table, of which a kind's row is given once. Parameters: the counts, of each task its kind's
+    number, its id and arguments as four arrays (as three values of a lone one), then the rows of the kinds without the
+    columns that are a task's own.
     """
-    inserts = []
     first = 1 + tenants * len(Count._fields)
-    for label, model, (rows, columns) in (("task", Task, wide), ("live", LiveTask, narrow)):
-        if rows:
-            inserts.append(_insert(label, model, columns, rows, first))
-            first += rows * len(columns)
-    return f"WITH counted AS ({count_statement(tenants)}), {', '.join(inserts)} SELECT * FROM counted"  # noqa: S608
+    if lone:
+        given = (
+            f"SELECT 0 AS like_row, ${first}::uuid AS id, ${first + 1}::jsonb AS args, ${first + 2}::jsonb AS kwargs"
+        )
+        first += 3
+    else:
+        arrays = ", ".join(f"${first + n}::{kind}[]" for n, kind in enumerate(("int", "uuid", "jsonb", "jsonb")))
+        given = f"SELECT * FROM unnest({arrays}) AS g(like_row, id, args, kwargs)"  # noqa: S608 - types of ours
+        first += 4
+    inserts = []
+    if wide:
+        inserts.append(_insert("task", Task, {name: name for name in OF_TASK}, wide, kinds, first))
+        first += kinds * (len(wide) - len(OF_TASK))
+    inserts.append(_insert("live", LiveTask, {"task_id": "id"}, narrow, kinds, first))
+    return f"""WITH counted AS ({count_statement(tenants)}),
+given AS {"NOT MATERIALIZED " if lone else ""}({given}),
+{", ".join(inserts)} SELECT * FROM counted"""  # noqa: S608
 
 
-def _insert(label: str, model: type[models.Model], columns: Sequence[str], rows: int, first: int) -> str:
-    names = ", ".join(columns)
+def _insert(label: str, model: type[models.Model], own: Mapping[str, str], columns: Sequence[str], kinds: int,
+            first: int) -> str:  # fmt: skip
+    shared = [column for column in columns if column not in own]
+    names = ", ".join(shared)
     known = {field.attname: field.db_type(connection) or "" for field in model._meta.concrete_fields}
     # Without its length: a value too long is refused as the column has it, not cut by the cast.
-    kinds = [re.sub(r"\(\d+\)", "", known[column]) for column in columns]
+    types = [re.sub(r"\(\d+\)", "", known[column]) for column in shared]
     return f"""{label} AS (
-    INSERT INTO {model._meta.db_table} ({names})
-    SELECT v.* FROM (VALUES {_values(kinds, rows, first)}) AS v({names})
-    JOIN counted ON counted.tenant_id = v.tenant_id)"""  # noqa: S608 - names and types of ours
+    INSERT INTO {model._meta.db_table} ({", ".join(own)}, {names})
+    SELECT {", ".join(f"given.{name}" for name in own.values())}, {", ".join(f"v.{name}" for name in shared)}
+    FROM (VALUES {_values(types, kinds, first, numbered=True)}) AS v(like_row, {names})
+    JOIN counted ON counted.tenant_id = v.tenant_id JOIN given ON given.like_row = v.like_row)"""  # noqa: S608 - names and types of ours
 
 
-def _values(kinds: Sequence[str], rows: int, first: int) -> str:
-    """Rows of numbered parameters, each with its type."""
-    starts = range(first, first + rows * len(kinds), len(kinds))
-    return ", ".join(f"({', '.join(f'${n}::{kind}' for n, kind in enumerate(kinds, start))})" for start in starts)
+def _values(types: Sequence[str], rows: int, first: int, *, numbered: bool = False) -> str:
+    """Rows of numbered parameters, each with its type; ``numbered``: each row begins with its own number."""
+    starts = range(first, first + rows * len(types), len(types))
+    cells = (", ".join(f"${n}::{kind}" for n, kind in enumerate(types, start)) for start in starts)
+    return ", ".join(f"({f'{number}, ' if numbered else ''}{row})" for number, row in enumerate(cells))
 
 
 # The caller holds the rows, and knows their states.

@@ -1,22 +1,26 @@
-"""Claim, start and finish by batch size."""
+"""Submit, claim, start and finish by batch size."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from django.db import connection
 
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import Decision, QueueName, WorkKind
 from scheduler_ext.core.work import Finished
-from tests.lab.benchmarks import filling
-from tests.lab.benchmarks.micro.cell import Cell
+from slackwater_tasks.submission.service import submit_many
+from slackwater_tenants.models import Tenant
+from tests.lab.benchmarks import filling, ground
+from tests.lab.benchmarks.micro.cell import HANDLER, Cell
 from tests.lab.benchmarks.micro.rounds import tell
 from tests.lab.benchmarks.peer import report
 
 TENANTS = 3
 FEWEST = 200
 """Tasks at the least for a batch size; the smallest sizes are measured with a part of all."""
+WARM_UP = 2 * TENANTS
 COUNT_IN = """
 UPDATE slackwater_tenants_tenantcounter c SET unfinished = n.c
 FROM (SELECT tenant_id, count(*) AS c FROM slackwater_tasks_livetask GROUP BY tenant_id) n WHERE c.tenant_id = n.tenant_id
@@ -33,10 +37,21 @@ def run(sizes: list[int], tasks: int, waiting: int) -> None:
     with connection.cursor() as cur:
         cur.execute(COUNT_IN)
         cur.execute("VACUUM ANALYZE slackwater_tasks_livetask, slackwater_tasks_task")
+    tenants = ground.tenants(TENANTS)
     first = 1
     for size, count in plan:
+        _submit(cell, tenants, size, count)
         _measure(cell, lines, first, size, count)
         first += count
+
+
+def _submit(cell: Cell, tenants: Sequence[Tenant], size: int, count: int) -> None:
+    """In calls of this size; what comes first prepares the statements."""
+    meter = cell.meter()
+    for call in range(-WARM_UP, count // size):
+        with meter.step("submit" if call >= 0 else "warm-up", size):
+            submit_many(tenants[call % TENANTS], [{"handler": HANDLER}] * size)
+    report("RESULT", **meter.spent["submit"].line("submit", size), tasks=count)
 
 
 def _measure(cell: Cell, lines: list[int], first: int, size: int, count: int) -> None:
