@@ -27,7 +27,12 @@ TENANTS: Final = 3
 _LOG_GAMMA: Final = log(GAMMA)
 OF_SCRIPTS: Final = ("script:", "name:")
 """What the keys begin with that are not handlers."""
-_DIGITS: Final = re.compile(r"\d+")
+VARYING: Final = "[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}|(?=[a-f]{0,7}[0-9])[0-9a-f]{8,}|[0-9]+"
+"""What varies in the names of tasks that are alike: UUIDs, hashes in hexadecimal digits, and numbers.
+
+A regular expression that PostgreSQL reads as Python does, so that a statement finds the same patterns.
+"""
+_VARYING: Final = re.compile(VARYING)
 
 Buckets = Mapping[int, float]
 
@@ -75,8 +80,8 @@ class Quantiles:
 
 
 def pattern_of(name: str) -> str:
-    """A task's name with each number as ``#``, so that a nightly task whose name has a date is one pattern."""
-    return _DIGITS.sub("#", name)
+    """A task's name with ``#`` for what varies, so that a nightly task whose name has a date or an id is one pattern."""
+    return _VARYING.sub("#", name)
 
 
 def script_keys(sha256: str, path: str, name: str) -> list[str]:

@@ -21,25 +21,25 @@ from scheduler_ext.simulation.model import Job, Trace
 from slackwater_conf import conf
 from slackwater_tasks.explain.forecast import Present
 from slackwater_tasks.ledger.connection import Borrowed, fetch_all
+from slackwater_tasks.ledger.learnt import KEYS
 from slackwater_tasks.ledger.round_store import PgRoundStore
 
 HOUR_S: Final = 3_600
 MOST: Final = 10_000
 """The latest tasks of the hour that are replayed."""
 # A task could start once its parents had ended. What has not ended yet runs as long as is learnt.
-HOUR: Final = """
+HOUR: Final = f"""
 SELECT t.tenant_id, t.category, t.tier_id, t.priority, t.kind, h.id, t.total_attempts = 1,
     extract(epoch FROM greatest(t.submitted_at, t.start_at, (SELECT max(p.finished_at) FROM slackwater_tasks_dependency d
         JOIN slackwater_tasks_task p ON p.id = d.parent_id WHERE d.child_id = t.id)))::float8,
-    coalesce(a.ran, r.mean_us / 1e6)::float8, r.mean_us::float8
+    a.ran::float8, {KEYS}
 FROM slackwater_tasks_task t
 LEFT JOIN LATERAL (SELECT extract(epoch FROM sum(x.finished_at - x.started_at)) AS ran FROM slackwater_tasks_attempt x
     WHERE x.task_id = t.id AND t.state IS NOT NULL) a ON true
-LEFT JOIN slackwater_tasks_runtime r ON r.tenant_id = t.tenant_id AND r.key = t.handler
 LEFT JOIN slackwater_resources_handler h ON h.name = t.handler
 WHERE t.id >= (lpad(to_hex(((extract(epoch FROM clock_timestamp()) - %s) * 1000)::bigint), 12, '0') || repeat('0', 20))::uuid
 ORDER BY t.id DESC LIMIT %s
-"""
+"""  # noqa: S608 - texts of ours
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,14 +120,21 @@ def _jobs(store: PgRoundStore, recorded: Any) -> list[Job]:
         for info in reversed(list(store.reference.lines.values()))
         if info.cell == store.conf.cell
     }
-    known = [row for row in recorded if row[8] is not None and (row[0], row[1], row[2]) in lines]
+    times = store.reference.run_times
+    known = []
+    for *row, ran_s, keys in recorded:
+        usual = times.of(row[0], keys)
+        mean_us = usual.mean_us if usual is not None else None
+        run_us = mean_us if ran_s is None else ran_s * 1e6
+        if run_us is not None and (row[0], row[1], row[2]) in lines:
+            known.append((*row, run_us, mean_us))
     known.sort(key=lambda row: row[7])
     jobs: list[Job] = []
-    for tenant, category, tier, priority, kind, handler, alone, at, ran, mean in known:
+    for tenant, category, tier, priority, kind, handler, alone, at, run_us, mean_us in known:
         info = lines[tenant, category, tier]
         jobs.append(Job(
-            len(jobs), int((at - known[0][7]) * 1e6), max(1, int(ran * 1e6)), tenant=tenant, vector=info.vector,
-            category=Category(category), priority=priority, expected_us=int(mean) if mean else None,
+            len(jobs), int((at - known[0][7]) * 1e6), max(1, int(run_us)), tenant=tenant, vector=info.vector,
+            category=Category(category), priority=priority, expected_us=mean_us,
             pool=store.pool_of(info), kind=store.kind_of(kind, handler, by_itself=alone), labels=info.labels,
         ))  # fmt: skip
     return jobs

@@ -16,14 +16,15 @@ from django.db import transaction
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.labels import labels_of
-from scheduler_ext.core.run_times import LEARNT_FROM
+from scheduler_ext.core.run_times import TENANTS, RunTimes
 from scheduler_ext.core.states import Category
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.explain.explanation import predicted_start
 from slackwater_tasks.explain.queries import ROW
 from slackwater_tasks.field_kinds import seconds
-from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.ledger import learnt, reference_cache
 from slackwater_tasks.ledger.connection import fetch_all, fetch_named
+from slackwater_tasks.ledger.learnt import KEYS
 from slackwater_tasks.read import overview
 from slackwater_tasks.read.tasks import word
 from slackwater_tenants.models import Tenant
@@ -33,15 +34,14 @@ MAX_ITEMS: Final = 100
 FORECASTS_S: Final = 2.0
 """No forecast is begun after so many seconds; the remaining groups have none."""
 HOUR_MS: Final = 3_600_000
-GROUPS = """
+GROUPS = f"""
 SELECT t.handler, coalesce(nullif(t.script_path, ''), t.script_sha256), t.category, r.id, r.slug, r.price_micros_per_hour,
     t.delay_tolerance_ms, t.cap_ms, l.total_attempts - l.attempts, count(*)::int,
-    (array_agg(t.id ORDER BY l.pending, t.id))[1], round(x.mean_us / 1000.0)::float8
+    (array_agg(t.id ORDER BY l.pending, t.id))[1], {KEYS}
 FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
 JOIN slackwater_resources_tier r ON r.id = t.tier_id
-LEFT JOIN slackwater_tasks_runtime x ON x.tenant_id = t.tenant_id AND x.key = t.handler AND x.samples >= %s
 WHERE l.task_id = ANY(%s) AND t.tenant_id = %s GROUP BY 1, 2, 3, 4, 5, 6, 7, 8, 9, 12 ORDER BY min(l.pending), 11
-"""
+"""  # noqa: S608 - texts of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,10 +121,22 @@ def quote(tenant: Tenant, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 def _look(tenant: Tenant, make: Callable[[], dict[str, Any]]) -> _Seen:
     answer = make()
     ids = [UUID(str(task_id)) for task_id in _ids(tenant, answer)] if answer.get("created", True) else []
-    groups = [Group(*row) for row in fetch_all(GROUPS, [LEARNT_FROM, ids, tenant.pk])]
+    groups = _groups(tenant.pk, fetch_all(GROUPS, [ids, tenant.pk]))
     rows = [_row(tenant, group.first) if n < MAX_ITEMS else None for n, group in enumerate(groups)]
     limits = _left(tenant)
     return _Seen(answer, groups, rows, _variants(tenant, groups[0]) if groups else [], limits)
+
+
+def _groups(tenant_id: int, rows: Sequence[Any]) -> list[Group]:
+    """The tasks that are alike: scripts whose names differ count together where their run times are the same."""
+    known: RunTimes = learnt.run_times(fetch_all, [row[-1] for row in rows], least=TENANTS)
+    found: dict[tuple[Any, ...], Group] = {}
+    for *alike, count, first, keys in rows:
+        usual = known.of(tenant_id, keys)
+        group = Group(*alike, count, first, None if usual is None else usual.mean_us / 1000)
+        same = found.get((*alike, group.run_ms))
+        found[*alike, group.run_ms] = group if same is None else replace(same, count=same.count + count)
+    return list(found.values())
 
 
 def _ids(tenant: Tenant, answer: dict[str, Any]) -> Sequence[Any]:

@@ -16,11 +16,12 @@ from uuid import UUID
 from django.db import connection
 
 from scheduler_ext.core.errors import NotFound, TooLarge
+from scheduler_ext.core.run_times import LEARNT_FROM
 from slackwater_tasks.graph import cache
 from slackwater_tasks.graph.packed import Shape
 from slackwater_tasks.ledger.connection import Database, fetch_all
+from slackwater_tasks.ledger.learnt import NAME_KEY, SCRIPT_KEY, keys_of, of_tenant
 from slackwater_tasks.ledger.rows import Accepted
-from slackwater_tasks.spec import TaskSpec
 from slackwater_tenants.scoping import current_tenant_id
 
 KEPT = 2_000_000
@@ -48,14 +49,16 @@ SELECT t.workflow_id, w.task_count, w.edge_count, w.detail ? 'open'
 FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_workflow w ON w.id = t.workflow_id WHERE t.id = %s AND t.tenant_id = %s
 """
 # Ids and edges travel as two packed values: 100,000 rows of their own would cost several times as much.
-NODES = """
-SELECT string_agg(t.id::text, ',' ORDER BY t.id), string_agg(coalesce(r.mean_us, 0)::bigint::text, ',' ORDER BY t.id)
-FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_runtime r
-    ON r.tenant_id = t.tenant_id AND r.key = CASE WHEN t.handler <> '' THEN t.handler
-        ELSE 'script:' || left(coalesce(nullif(t.script_sha256, ''), t.script_path), 64) END
-WHERE {which}
-"""
-LEARNT = "SELECT key, mean_us::bigint FROM slackwater_tasks_runtime WHERE tenant_id = %s AND key = ANY(%s)"
+NODES = f"""
+SELECT string_agg(t.id::text, ',' ORDER BY t.id),
+    string_agg(coalesce(r.mean_us, s.mean_us, 0)::bigint::text, ',' ORDER BY t.id)
+FROM slackwater_tasks_task t
+LEFT JOIN slackwater_tasks_runtime r ON r.tenant_id = t.tenant_id AND r.samples >= {LEARNT_FROM}
+    AND r.key = CASE WHEN t.handler <> '' THEN t.handler ELSE {SCRIPT_KEY} END
+LEFT JOIN slackwater_tasks_runtime s ON s.tenant_id = t.tenant_id AND s.samples >= {LEARNT_FROM}
+    AND s.key = CASE WHEN t.handler = '' THEN {NAME_KEY} END
+WHERE
+"""  # noqa: S608 - texts of ours
 # One join along indexes: a good plan whatever the statistics say of a workflow that was stored a second ago.
 EDGES = """
 SELECT string_agg(uuid_send(d.parent_id) || uuid_send(d.child_id), ''::bytea)
@@ -106,7 +109,7 @@ kept = _Kept()
 
 def of_workflow(workflow_id: UUID, cur: Any) -> Shape:
     """The whole graph of a workflow, read now, without edges that leave it."""
-    cur.execute(NODES.format(which="t.workflow_id = %s"), [workflow_id])
+    cur.execute(NODES + "t.workflow_id = %s", [workflow_id])
     texts, times = cur.fetchone()
     ids = texts.split(",") if texts else []
     cur.execute(EDGES, [workflow_id])
@@ -124,17 +127,11 @@ def keep_new(tenant_id: int, workflow_id: UUID, tasks: Sequence[Accepted], edges
     numbers = {task.id.int: n for n, task in enumerate(tasks)}
     parents = [numbers[parent.int] for parent, _ in edges]
     children = [numbers[child.int] for _, child in edges]
-    keys = [run_time_key(task.spec) for task in tasks]
-    learnt: dict[str, int] = dict(fetch_all(LEARNT, [tenant_id, list(set(keys))]))
-    shape = Shape.build([str(task.id) for task in tasks], [learnt.get(key, 0) for key in keys], parents, children)
+    times = of_tenant(fetch_all, tenant_id, [keys_of(task.spec) for task in tasks])
+    shape = Shape.build([str(task.id) for task in tasks], [mean_us or 0 for mean_us in times], parents, children)
     counts = (len(tasks), len(edges))
     kept.put(workflow_id, counts, shape)
     cache.put(workflow_id, counts, shape)
-
-
-def run_time_key(spec: TaskSpec) -> str:
-    """The key of such tasks' learnt run times."""
-    return spec.handler or f"script:{(spec.script or spec.script_path)[:64]}"
 
 
 def _elsewhere(workflow_id: UUID, counts: tuple[int, int]) -> Shape:
@@ -194,7 +191,7 @@ def _around(task_id: UUID) -> Shape:
     if len(edges) > MAX_EDGES:
         raise TooLarge(f"more than {MAX_EDGES} edges lead to and from this task")
     wanted = sorted({end for edge in edges for end in edge} | {str(task_id)})
-    texts, times = fetch_all(NODES.format(which="t.id = ANY(%s::uuid[])"), [wanted])[0]
+    texts, times = fetch_all(NODES + "t.id = ANY(%s::uuid[])", [wanted])[0]
     ids = texts.split(",")
     number = {text: i for i, text in enumerate(ids)}
     # An end whose row retention has taken is left out.

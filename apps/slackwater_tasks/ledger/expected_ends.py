@@ -10,14 +10,10 @@ from scheduler_ext.core.resources import part
 from scheduler_ext.core.run_times import RunTimes, remaining_s
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.types import PER_CHILD, LineView, RunEnd, TaskView, Vector, WorkKind
+from slackwater_tasks.ledger.learnt import KEYS
 
 MAX_RUNNING = 20_000
 """How many running tasks are looked at; the others count as unknown, and wait ten times as long for a node."""
-# A script's run times are learnt by what it is, and by the pattern of its name: see core.run_times.script_keys.
-SCRIPT_KEYS = r"""'script:' || left(coalesce(nullif(t.script_sha256, ''), t.script_path), 64),
-        left('name:' || regexp_replace(t.name, '\d+', '#', 'g'), 200)"""
-KEYS = f"CASE t.handler WHEN '' THEN ARRAY[{SCRIPT_KEYS}] ELSE ARRAY[t.handler] END"
-"""The keys under which the run times of such tasks are learnt, for a row t of tasks."""
 ENDS = named(f"""
 SELECT l.node_id, l.line_id, l.tenant_id, l.kind, l.handler_id, l.alone OR l.total_attempts = 1,
        extract(epoch FROM clock_timestamp() - l.started_at)::float8, t.cap_ms, {KEYS}

@@ -17,7 +17,7 @@ from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.core.types import LATE_GROUP
 from slackwater_tasks.ledger import events, reference_cache
 from slackwater_tasks.ledger.active_policies import Orders
-from slackwater_tasks.ledger.expected_ends import KEYS
+from slackwater_tasks.ledger.learnt import KEYS
 from slackwater_tasks.ledger.rows import first_level, rank_input
 
 MAX_STEPS: Final = 64

@@ -12,11 +12,11 @@ from uuid import UUID
 
 from scheduler_ext.conf import PROMOTE_LEAD_MS
 from scheduler_ext.core.precedence import Weight
-from scheduler_ext.core.run_times import script_keys
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.policies.base import RankInput
 from slackwater_resources import components
 from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.ledger.learnt import keys_of
 from slackwater_tasks.models import Task
 from slackwater_tasks.models.base import OnLate
 from slackwater_tasks.spec import COLUMNS, Payload, TaskSpec
@@ -206,15 +206,10 @@ def rank_of(tenant_id: int, task: Accepted, arrived: datetime, chosen: Orders) -
     order, spec = chosen.order_of(tenant_id, task.line_id), task.spec
     start = max(start_of(spec, arrived) or arrived, arrived)
     level = first_level(order, task.line_id)
-    run_time = chosen.run_time_us(tenant_id, _keys(spec)) if chosen.run_times is not None else None
+    run_time = chosen.run_time_us(tenant_id, keys_of(spec)) if chosen.run_times is not None else None
     return order.rank(
         rank_input(arrived, start, task.tolerance_ms, task.cap_ms, task.priority, level, run_time, task.weight)
     )
-
-
-def _keys(spec: TaskSpec) -> list[str]:
-    """The keys under which the run times of such tasks are learnt."""
-    return [spec.handler] if spec.handler else script_keys(spec.script, spec.script_path, spec.name)
 
 
 def rank_input(arrived: datetime, start: datetime, tolerance_ms: int, cap_ms: int, priority: int, level: int,

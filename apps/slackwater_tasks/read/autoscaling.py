@@ -19,6 +19,7 @@ from scheduler_ext.core.types import PER_CHILD, Reason, WorkKind
 from slackwater_conf import conf
 from slackwater_resources.models import Tier
 from slackwater_tasks.ledger.connection import fetch_all
+from slackwater_tasks.ledger.learnt import run_times
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES, SLOT_KIND
 
 K = TypeVar("K")
@@ -54,7 +55,7 @@ WHERE l.phase = :phase.IN_FLIGHT GROUP BY 1, 2, 3, 4
 """)  # noqa: S608 - statements of ours
 # The active lines by a loose scan of the ready index, each up to a number.
 READY = named(f"""{ACTIVE_LINES}
-SELECT t.cell, w.kind, n.tier_id, {_LABELS}, w.count, r.mean_us
+SELECT t.cell, w.kind, n.tier_id, {_LABELS}, w.count, n.tenant_id, w.name
 FROM active a JOIN slackwater_tasks_line n ON n.id = a.line_id JOIN slackwater_tenants_tenant t ON t.id = n.tenant_id
 CROSS JOIN LATERAL (
     SELECT x.kind, x.name, count(*) AS count FROM (
@@ -62,7 +63,6 @@ CROSS JOIN LATERAL (
             LEFT JOIN slackwater_resources_handler h ON h.id = l.handler_id
             WHERE l.phase = :phase.READY AND l.line_id = a.line_id LIMIT %(most)s) x
     WHERE NOT x.paused GROUP BY 1, 2) w
-LEFT JOIN slackwater_tasks_runtime r ON r.tenant_id = n.tenant_id AND r.key = w.name AND r.samples >= 5
 WHERE NOT (t.paused OR n.paused)
 """)  # noqa: S608 - statements of ours
 # What waits beside its line because no node has its labels: nodes that have them would run it.
@@ -171,7 +171,7 @@ def demands() -> list[Demand]:
         for asked in {"", labels}:
             milli[cell, kind, asked] = milli.get((cell, kind, asked), 0) + int(held)
     lacking = fetch_all(LACKING, [Reason.NO_LABELS.value])
-    for whose, rows in ((("",), fetch_all(READY, {"most": MAX_COUNTED})), ((), lacking)):
+    for whose, rows in ((("",), _ready()), ((), lacking)):
         for cell, kind, _, labels, count, mean_us in rows:
             # A task known to be short asks for the part of a slot that a claim of it takes; any other for a whole one.
             short = kind == "process" and mean_us is not None and mean_us <= SHORT_US
@@ -186,6 +186,17 @@ def demands() -> list[Demand]:
         )
         for key in sorted(slots.keys() | milli.keys(), key=lambda key: (key[0], key[2], key[1]))
     ]  # fmt: skip
+
+
+def _ready() -> list[tuple[Any, ...]]:
+    """The ready work as ``LACKING`` has it: cell, kind, tier, labels, tasks, and what each usually takes (microseconds)."""
+    rows = fetch_all(READY, {"most": MAX_COUNTED})
+    known = run_times(fetch_all, {(name,) for *_, name in rows if name})
+    found = []
+    for *work, tenant, name in rows:
+        usual = known.of(tenant, (name,)) if name else None
+        found.append((*work, usual.mean_us if usual is not None else None))
+    return found
 
 
 def _slots(asked: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], int]:
@@ -208,7 +219,7 @@ def wanted() -> list[Wanted]:
     within_us = int(settings.scale_within_s * 1e6)
     lacking = fetch_all(LACKING, [Reason.NO_LABELS.value])
     # What requires no label lacks a node that is not reserved: any worker will do.
-    open_to = [*fetch_all(READY, {"most": MAX_COUNTED}), *(row for row in lacking if not row[3])]
+    open_to = [*_ready(), *(row for row in lacking if not row[3])]
     ready = _waiting(open_to, within_us, lacking=False)
     ready |= _waiting((row for row in lacking if row[3]), within_us, lacking=True)
     cells = [cell for (cell,) in fetch_all(CELLS)]

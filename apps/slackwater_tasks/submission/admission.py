@@ -26,8 +26,7 @@ from scheduler_ext.task.arguments import Arguments
 from scheduler_ext.task.references import MARK
 from slackwater_resources import own_tiers
 from slackwater_tasks.field_kinds import Map
-from slackwater_tasks.graph import relatives
-from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.ledger import learnt, reference_cache
 from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import Script, new_id
@@ -94,11 +93,10 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
 
 def _order(tenant: Tenant, dag: Dag, tasks: Sequence[Accepted], *, workflow: bool, share: str) -> None:
     """Note the order that the graph asks of its tasks: the paths before them, and what needs them."""
-    keys = [relatives.run_time_key(task.spec) for task in tasks]
-    learnt: dict[str, int] = dict(fetch_all(relatives.LEARNT, [tenant.pk, list(set(keys))]))
+    expected = learnt.of_tenant(fetch_all, tenant.pk, [learnt.keys_of(task.spec) for task in tasks])
     urgent = [task.spec.category is Category.URGENT for task in tasks]
     own = list(zip(urgent, [task.spec.priority for task in tasks], strict=True))
-    weights = weigh(dag, [learnt.get(key) for key in keys], [0 if workflow else None] * len(tasks))
+    weights = weigh(dag, expected, [0 if workflow else None] * len(tasks))
     for task, before, (pressed, priority), weight in zip(tasks, urgent, inherit(dag, own), weights, strict=True):
         task.weight, task.inherited, task.pressed = weight, priority, pressed
         if pressed and not before:

@@ -58,6 +58,17 @@ DELETE FROM slackwater_tasks_effect WHERE (tenant_id, key) IN (
     SELECT tenant_id, key FROM slackwater_tasks_effect WHERE done_at < clock_timestamp() - %s * interval '1 day'
     ORDER BY done_at LIMIT %s)
 """
+RUN_TIMES_KEPT_DAYS = 90
+RUN_TIMES_KEPT = 2_000
+"""How many keys of run times a tenant keeps, the latest used: its scripts make as many as they like."""
+OLD_RUN_TIMES = """
+DELETE FROM slackwater_tasks_runtime r USING (
+    SELECT tenant_id, key FROM (
+        SELECT tenant_id, key, updated_at, row_number() OVER (PARTITION BY tenant_id ORDER BY updated_at DESC, key) AS place
+        FROM slackwater_tasks_runtime) x
+    WHERE updated_at < clock_timestamp() - %s * interval '1 day' OR place > %s LIMIT %s) old
+WHERE r.tenant_id = old.tenant_id AND r.key = old.key
+"""
 SHADOW_KEPT_DAYS = 30
 OLD_SHADOWS = tuple(
     f"""
@@ -88,7 +99,7 @@ PAST = (
 def prune(db: Database, tenant_id: int | None = None) -> int:
     """Delete one batch of each tenant (or of one) that is older than its plan keeps it; returns how many.
 
-    Tasks are counted, and the keys of effects and the shadow's notes, which go only where no tenant is named.
+    Tasks are counted, and the keys of effects, run times and the shadow's notes, which go only where no tenant is named.
     """
     count = uploads.expire(db, BATCH) if tenant_id is None else 0
     for tenant, days in db.conn.execute(TENANTS).fetchall():
@@ -97,6 +108,7 @@ def prune(db: Database, tenant_id: int | None = None) -> int:
             count += db.repeatable(partial(_prune_loose, params)) + db.repeatable(partial(_prune_workflows, params))
     if tenant_id is None:
         count += int(db.conn.execute(OLD_EFFECTS, (EFFECTS_KEPT_DAYS, BATCH)).rowcount)
+        count += int(db.conn.execute(OLD_RUN_TIMES, (RUN_TIMES_KEPT_DAYS, RUN_TIMES_KEPT, BATCH)).rowcount)
         count += sum(db.conn.execute(statement, (SHADOW_KEPT_DAYS, BATCH)).rowcount for statement in OLD_SHADOWS)
     return count
 

@@ -10,6 +10,7 @@ from uuid_utils import uuid7
 
 from slackwater_api.http.auth import remembered
 from slackwater_tasks.models import LiveTask
+from slackwater_tasks.submission.service import store_script
 from tests.support.api import HANDLER, Answer
 from tests.support.cell import Cell, sql
 
@@ -68,6 +69,20 @@ def test_a_quote_prices_forecasts_and_says_what_patience_saves(cell: Cell) -> No
     body = {"handler": HANDLER, "category": "urgent"}
     assert cell.client.post("/tasks", body, Idempotency_Key="k1").status == 201
     assert not quoted(cell, "/tasks", body, Idempotency_Key="k1")["created"]
+
+
+def test_scripts_of_many_names_are_one_item_and_cost_what_is_learnt_of_their_pattern(cell: Cell) -> None:
+    cell.tenant.plan.price_micros_per_attempt = 10
+    cell.tenant.plan.save()
+    sql(
+        "INSERT INTO slackwater_tasks_runtime (tenant_id, key, samples, mean_us, updated_at)"
+        " VALUES (%s, 'name:night #', 50, 10e6, now())", cell.tenant.pk,
+    )  # fmt: skip
+    script = store_script(cell.tenant, "x.py", b"print(1)\n").sha256
+    names = ["night 1", "night 2", "one-off", "another"]
+    found = quoted(cell, "/tasks", [{"name": name, "script": script} for name in names])
+    assert sorted((one["tasks"], one["expected_run_s"]) for one in found["items"] if one["expected_run_s"]) == [(2, 10)]
+    assert [one["tasks"] for one in found["items"] if one["expected_run_s"] is None] == [2]
 
 
 def test_every_submission_can_be_quoted_and_refuses_what_it_would_refuse(cell: Cell) -> None:

@@ -42,6 +42,9 @@ def test_what_is_older_forgets() -> None:
 
 def test_a_script_is_known_by_itself_and_by_the_pattern_of_its_name() -> None:
     assert pattern_of("night 2026-11-23 (3 of 12)") == "night #-#-# (# of #)"
+    assert pattern_of("import 0192f0c1-7a4e-7c3b-9d5e-0a1b2c3d4e5f of shop7") == "import # of shop#"
+    assert pattern_of("build 9fceb02d0ae598e95dc970b74767f19372d61af8") == "build #"
+    assert pattern_of("deface the facade") == "deface the facade", "words of such letters stay"
     assert script_keys("a" * 70, "", "night 7") == ["script:" + "a" * 64, "name:night #"]
     assert script_keys("", "x/y.py", "") == ["script:x/y.py"]
 
