@@ -1,4 +1,4 @@
-"""Finds characters that control a terminal or change the direction of writing, and shows them as escapes."""
+"""Text for people: numbers with their nouns, and no character that controls a terminal or turns the direction of writing."""
 
 from __future__ import annotations
 
@@ -15,6 +15,11 @@ TELLING: Final = rf"[^{STEERING}]*[^{STEERING}\s][^{STEERING}]*"
 """Such a text that is more than blanks."""
 NOT_LAID_OUT: Final = re.compile(f"(?![\n\t])[{STEERING}]")
 IN_JSON: Final = re.compile(f"(?!\n)[{STEERING}]")
+
+
+def counted(number: int, noun: str, *, plural: str = "") -> str:
+    """Return the number with its noun: ``1 task``, ``2,000 tasks``; ``plural`` where it is not the noun with an s."""
+    return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
 
 def harmless(text: str, *, lines: bool = False) -> str:

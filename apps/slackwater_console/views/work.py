@@ -12,6 +12,7 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 from django.utils.html import format_html
 
+from scheduler_ext.core.plain_text import counted
 from slackwater_api.v1.shapes.common import OUTCOMES, STATUSES
 from slackwater_console.acts import button, buttons
 from slackwater_console.page import At, page, tell
@@ -79,7 +80,7 @@ def rerun(at: At, workflow_id: UUID, task_id: UUID) -> HttpResponse:
     try:
         if at.request.method == "POST":
             count = len(at.ask("POST", where, wanted)["task_ids"])
-            messages.success(at.request, f"{count} task{'s run' if count != 1 else ' runs'} again.")
+            messages.success(at.request, counted(count, "task runs", plural="tasks run") + " again.")
             return redirect(at.url("workflow", workflow_id))
         quote = at.ask("POST", where, wanted, query={"dry_run": "true"})
     except Refused as refused:

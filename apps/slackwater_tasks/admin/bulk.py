@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from scheduler_ext.core.errors import SlackwaterError
+from scheduler_ext.core.plain_text import counted
 from scheduler_ext.core.states import TaskState
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button, ButtonsMixin, words_of
@@ -38,7 +39,7 @@ def start(request: HttpRequest, kind: str, rows: QuerySet[Any], what: str, first
     """Begin an operation, with its one entry in the audit."""
     before = states(bulk.matching(kind, rows))
     made = bulk.begin(kind, rows, what=what, reason=why(request), actor=actor(request), first=first)
-    done = f"{made.get_kind_display().capitalize()} {made.total:,} tasks, from {before} to {AFTER[kind]}"
+    done = f"{made.get_kind_display().capitalize()} {counted(made.total, 'task')}, from {before} to {AFTER[kind]}"
     if first:
         done += f", the first {first} before the rest"
     log_act(request, BulkOperation, str(made), because(done, made.reason), made.pk)
@@ -55,7 +56,10 @@ def link(made: BulkOperation) -> SafeString:
 
 def shown(request: HttpRequest, made: BulkOperation) -> HttpResponse:
     """On to the page that tells how far it is."""
-    messages.success(request, format_html("{} tasks are taken in the background: {}.", f"{made.total:,}", link(made)))
+    messages.success(
+        request,
+        format_html("{} taken in the background: {}.", counted(made.total, "task is", plural="tasks are"), link(made)),
+    )
     may = request.user.has_perm("slackwater_tasks.view_bulkoperation")
     return HttpResponseRedirect(address(made) if may else request.get_full_path())
 
@@ -76,7 +80,7 @@ class BulkMixin(ButtonsMixin):
         if kind is None:
             return super().told_of_many(name, queryset)
         rows = bulk.matching(kind, self.tasks(queryset))
-        return f"{rows.count():,} tasks ({states(rows) or 'none to which it can be done'})"
+        return f"{counted(rows.count(), 'task')} ({states(rows) or 'none to which it can be done'})"
 
     def begin(self, request: HttpRequest, name: str, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Note which tasks match now; upkeep does it to them."""
@@ -137,7 +141,7 @@ class BulkOperationAdmin(PagesMixin, ReadOnlyMixin, BigTableAdmin):
             "retry", bulk.tasks_of(obj, done=True), what=f"what was cancelled: {obj.what}",
             reason=why(request) or "undone", actor=actor(request),
         )  # fmt: skip
-        return format_html("{} tasks run again: {}.", f"{made.total:,}", link(made))
+        return format_html("{} again: {}.", counted(made.total, "task runs", plural="tasks run"), link(made))
 
     def shown(self, request: HttpRequest, obj: BulkOperation) -> dict[str, Any]:
         took = (obj.ended_at or obj.moved_at) - obj.created_at

@@ -10,6 +10,7 @@ from django.urls import URLPattern, path
 from django.utils.html import format_html
 
 from scheduler_ext.core.errors import SlackwaterError
+from scheduler_ext.core.plain_text import counted
 from slackwater_adminkit.display import seconds, table
 from slackwater_tasks.explain.preview import HOUR_S, Preview, preview
 from slackwater_tenants.models import Tenant
@@ -71,10 +72,14 @@ def shown(found: Preview) -> str:
         for w in found.waits
     ]
     heads = ("Tenant", "Tasks", "Mean wait now", "then", "Change", "95 in 100 wait at most now", "then")
-    what = f"the latest {found.tasks:,}" if found.capped else f"{found.tasks:,}"
-    left = f" {found.left_out:,} whose run time nobody knows were left out." if found.left_out else ""
+    what = f"{'the latest ' * found.capped}{counted(found.tasks, 'task')}"
+    left = (
+        f" {counted(found.left_out, 'task was', plural='tasks were')} left out: nobody knows the run time."
+        if found.left_out
+        else ""
+    )
     return format_html(
-        "<p>The last {} min, replayed by the live policies on the nodes of this moment: {} tasks.{} Nothing is saved yet.</p>{}",
+        "<p>The last {} min, replayed by the live policies on the nodes of this moment: {}.{} Nothing is saved yet.</p>{}",
         HOUR_S // 60, what, left, table(heads, rows, "no tasks"),
     )  # fmt: skip
 

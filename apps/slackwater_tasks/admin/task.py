@@ -14,6 +14,7 @@ from django.urls import URLPattern, path
 from unfold.contrib.filters.admin import AutocompleteSelectFilter, ChoicesDropdownFilter, RelatedDropdownFilter
 
 from scheduler_ext.core.errors import Conflict, InvalidInput, SlackwaterError
+from scheduler_ext.core.plain_text import counted
 from scheduler_ext.core.states import FINAL, UNCLAIMED, Category, TaskState
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button
@@ -167,13 +168,16 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
 
     def foretell_rerun(self, request: HttpRequest, obj: Task) -> str:
         count = workflow_rerun.foretell(self._workflow(obj), obj.pk)
-        return f"{count} tasks run again: this one and those that need it. What they have done is done a second time."
+        return (
+            f"{counted(count, 'task runs', plural='tasks run')} again: this one and those that need it. "
+            "What they have done is done a second time."
+        )
 
     def rerun_from(self, request: HttpRequest, obj: Task) -> str:
         done = workflow_rerun.rerun(
             obj.tenant, self._workflow(obj), task_id=obj.pk, actor=actor(request), why=why(request)
         )
-        return f"{len(done)} tasks run again."
+        return counted(len(done), "task runs", plural="tasks run") + " again."
 
     def _workflow(self, task: Task) -> UUID:
         if task.workflow_id is None:

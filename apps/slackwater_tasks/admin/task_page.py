@@ -115,13 +115,11 @@ def _entry(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _attempt(row: dict[str, Any]) -> dict[str, Any]:
-    lines = (row["error"] or "").strip().splitlines()
     times = {name: clock(row[name]) for name in ("queued_at", "started_at", "finished_at")}
     return {
         **row,
         **times,
         "took": seconds(row["duration_s"]),
-        "last_line": lines[-1] if lines else "",
         "outcome": row["outcome"].replace("_", " "),
     }
 

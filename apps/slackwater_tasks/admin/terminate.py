@@ -6,6 +6,7 @@ from typing import Any
 
 from django.http import HttpRequest
 
+from scheduler_ext.core.plain_text import counted
 from slackwater_adminkit.buttons import Button, ButtonsMixin
 from slackwater_adminkit.services import actor, why
 from slackwater_tasks.control.terminate import Subject, foretell, terminate
@@ -32,15 +33,15 @@ class TerminateMixin(ButtonsMixin):
         """How much would end."""
         found = foretell([self.subject(obj)])
         return (
-            f"This cancels {found.cancelled} tasks that wait, asks {found.asked} that run to end and kills them when they "
-            f"do not, and deletes {found.dead_letters} dead letters. Schedules go on; pause them before."
+            f"This cancels {counted(found.cancelled, 'waiting task')}, asks {counted(found.asked, 'running task')} to end, kills "
+            f"what does not, and deletes {counted(found.dead_letters, 'dead letter')}. Schedules go on; pause them before."
         )
 
     def terminate_work(self, request: HttpRequest, obj: Any) -> str:
         """End it without waiting for what runs."""
         done = terminate([self.subject(obj)], actor=actor(request), reason=why(request), wait_s=0)
         more = f" {done.left} have not ended yet; do it again for what they submit." if done.left else ""
-        return (
-            f"{done.cancelled} tasks were cancelled, {done.asked} that run were asked to end, {done.dead_letters} dead "
-            f"letters were deleted.{more}"
-        )
+        cancelled = counted(done.cancelled, "task was", plural="tasks were")
+        asked = counted(done.asked, "running task was", plural="running tasks were")
+        letters = counted(done.dead_letters, "dead letter was", plural="dead letters were")
+        return f"{cancelled} cancelled, {asked} asked to end, {letters} deleted.{more}"

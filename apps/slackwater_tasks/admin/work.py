@@ -13,6 +13,7 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString
 
 from scheduler_ext.core.errors import Conflict
+from scheduler_ext.core.plain_text import counted
 from scheduler_ext.core.states import Outcome
 from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, once, seconds, table
@@ -157,14 +158,16 @@ class TenantWorkAdmin(PreviewMixin, TerminateMixin, TenantAdmin):
             made = begin("cancel", rows, what=f"all work of {obj}", reason=why(request), actor=actor(request))
         except Conflict:
             return f"{obj} is paused; it has no work."
-        return format_html("{} is paused, and its {} tasks are cancelled: {}.", obj, f"{made.total:,}", link(made))
+        cancelled = counted(made.total, "task is", plural="tasks are")
+        return format_html("{} is paused, and its {} cancelled: {}.", obj, cancelled, link(made))
 
     def foretell_stop(self, request: HttpRequest, obj: Tenant) -> str:
         """How much would end."""
         found = foretell([self.subject(obj)])
         return (
-            f"This pauses {obj}, so that nothing starts until somebody resumes it, cancels {found.cancelled:,} tasks that "
-            f"wait, and asks {found.asked:,} that run to end. Dead letters and schedules stay."
+            f"This pauses {obj}, so that nothing starts until somebody resumes it, cancels "
+            f"{counted(found.cancelled, 'waiting task')}, and asks {counted(found.asked, 'running task')} to end. "
+            "Dead letters and schedules stay."
         )
 
     def subject(self, obj: Tenant) -> Subject:

@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.safestring import SafeString
 from unfold.contrib.filters.admin import AutocompleteSelectFilter
 
+from scheduler_ext.core.plain_text import counted
 from scheduler_ext.core.states import ClientStatus
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button
@@ -134,10 +135,13 @@ class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, 
 
     def cancel_rest(self, request: HttpRequest, obj: Workflow) -> str:
         counts = cancel_workflow(obj.tenant, obj.pk, actor=actor(request))
-        return f"{counts['cancelled']} tasks were cancelled, {counts['asked']} that run were asked to end."
+        cancelled = counted(counts["cancelled"], "task was", plural="tasks were")
+        asked = counted(counts["asked"], "running task was", plural="running tasks were")
+        return f"{cancelled} cancelled, {asked} asked to end."
 
     def rerun_failed(self, request: HttpRequest, obj: Workflow) -> str:
-        return f"{len(rerun(obj.tenant, obj.pk, actor=actor(request)))} tasks run again."
+        count = len(rerun(obj.tenant, obj.pk, actor=actor(request)))
+        return counted(count, "task runs", plural="tasks run") + " again."
 
     def subject(self, obj: Workflow) -> Subject:
         return Subject.of_workflow(obj.tenant, obj.pk)

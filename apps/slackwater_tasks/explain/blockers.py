@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from scheduler_ext.core.plain_text import counted
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.core.types import LineView, Reason, TaskView
 from scheduler_ext.preemption.controller import MAX_HOLD_S
@@ -154,7 +155,7 @@ class Blockers:
             fitting, slots = len(able), sum(1 for node in able if node.room(task.kind) > 0)
             if slots:
                 yield blocker(
-                    "no_resource", f"A slot is free on {slots} of {fitting} nodes that could take the tier "
+                    "no_resource", f"A slot is free on {slots} of {counted(fitting, 'node')} that could take the tier "
                     f"{self.row['tier']}, but not the resources it asks for.", "A task there ends, or a node joins.",
                 )  # fmt: skip
                 return
@@ -245,8 +246,8 @@ class Blockers:
             least = " at least" if self.ahead >= MAX_COUNTED else ""
             line = f"{word(Category(self.row['category']))}, {self.row['tier']}"
             yield blocker(
-                "position", f"{least.strip().capitalize() + ' ' if least else ''}{self.ahead} tasks of its line "
-                f"({line}) come first.", "Those before it start.", ahead=self.ahead,
+                "position", f"{least.strip().capitalize() + ' ' if least else ''}{counted(self.ahead, 'task')} of its line "
+                f"({line}) {'comes' if self.ahead == 1 else 'come'} first.", "Those before it start.", ahead=self.ahead,
             )  # fmt: skip
         yield from self._others_first()
 

@@ -133,7 +133,7 @@ def _groups(tenant_id: int, rows: Sequence[Any]) -> list[Group]:
     found: dict[tuple[Any, ...], Group] = {}
     for *alike, count, first, keys in rows:
         usual = known.of(tenant_id, keys)
-        group = Group(*alike, count, first, None if usual is None else usual.mean_us / 1000)
+        group = Group(*[*alike, count, first, None if usual is None else usual.mean_us / 1000])
         same = found.get((*alike, group.run_ms))
         found[*alike, group.run_ms] = group if same is None else replace(same, count=same.count + count)
     return list(found.values())

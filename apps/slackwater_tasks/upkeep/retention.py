@@ -9,6 +9,7 @@ from typing import Any
 from django.db import connection, transaction
 
 from scheduler_ext.core.errors import Conflict
+from scheduler_ext.core.plain_text import counted
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import IN_FLIGHT
 from slackwater_resources.models import Tier
@@ -183,5 +184,5 @@ def _refuse_running(tenant: Tenant) -> None:
     running = LiveTask.objects.unscoped().for_tenant(tenant.pk).filter(state__in=IN_FLIGHT).count()  # it is named
     if running:
         raise Conflict(
-            f"{running} tasks of {tenant.slug} are claimed or run; it is paused now: cancel them, or wait for their end"
+            f"{tenant.slug} has {counted(running, 'task')} claimed or running; it is paused now: cancel, or wait for the end"
         )

@@ -128,7 +128,7 @@ def test_a_tenant_is_stopped_in_one_act_and_an_operation_too(page: Client, tenan
     tasks = [submit(tenant) for _ in range(3)]
     HandWorker().start(tasks[0])
     url = reverse("admin:slackwater_tenants_tenant_change", args=[tenant.pk]).removesuffix("change/") + "do/stop/"
-    assert "cancels 2 tasks that wait, and asks 1" in page.post(url).content.decode()
+    assert "cancels 2 waiting tasks, and asks 1 running task" in page.post(url).content.decode()
     response = page.post(url, {"reason": "it floods the others"})
     assert "its 3 tasks are cancelled" in said(response)
     assert Tenant.objects.get(pk=tenant.pk).paused

@@ -171,7 +171,7 @@ class TestTasks:
         bystander = submit(tenant)
         HandWorker().start(made.task_ids[1])
         answer = said(press(page, "slackwater_tasks_workflow", made.workflow_id, "cancel"))
-        assert "2 tasks were cancelled, 1 that run" in answer
+        assert "2 tasks were cancelled, 1 running task was" in answer
         assert [state(task_id) for task_id in made.task_ids] == [
             TaskState.CANCELLED, TaskState.RUNNING, TaskState.CANCELLED,
         ]  # fmt: skip

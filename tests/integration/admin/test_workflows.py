@@ -152,7 +152,7 @@ def test_a_part_is_run_again_from_a_task_for_a_reason(page: Client, tenant: Tena
     shown = reverse("admin:slackwater_tasks_workflow_change", args=[workflow_id])
     assert "Run the failed again" not in page.get(shown).text
     Workflow.objects.unscoped().filter(pk=workflow_id).update(status=ClientStatus.FAILED)
-    assert "1 tasks run again" in said(press(page, "slackwater_tasks_workflow", workflow_id, "rerun"))
+    assert "1 task runs again" in said(press(page, "slackwater_tasks_workflow", workflow_id, "rerun"))
     assert state(ids["clean 2"]) is TaskState.READY
 
 

@@ -81,7 +81,12 @@ def test_tasks_are_found_shown_and_followed(tenant: Tenant) -> None:
     waits = submit(tenant, name="waits", kwargs={"password": "hush-hush"})
     fails = submit(tenant, name="fails", total_attempts=1)
     begun = worker.start(fails)
-    worker.end(begun, outcome=Outcome.FAILED, error="ValueError: <b>no</b>", logs="hello\n")
+    worker.end(
+        begun,
+        outcome=Outcome.FAILED,
+        error="Traceback:\n" + "  a frame\n" * 20 + "ValueError: <b>no</b>\n",
+        logs="hello\n",
+    )
     found = told(page.get("/console/acme/tasks/"))
     assert "waits" in found
     assert "fails" in found
@@ -95,7 +100,8 @@ def test_tasks_are_found_shown_and_followed(tenant: Tenant) -> None:
     assert "hush-hush" not in shown, "a viewer is not told what looks like a secret"
     assert page.get(f"/console/acme/tasks/{waits}/mark.json").json()["final"] is False
     shown = told(page.get(f"/console/acme/tasks/{fails}/"))
-    assert "ValueError: &lt;b&gt;no&lt;/b&gt;" in shown
+    assert "<summary>ValueError: &lt;b&gt;no&lt;/b&gt;</summary>" in shown
+    assert shown.count("  a frame\n" * 20) == 2, "as the task's error, and folded as the attempt's"
     assert page.get(f"/console/acme/tasks/{fails}/mark.json").json()["final"] is True
     lines = page.get(f"/console/acme/tasks/{fails}/output.json").json()
     assert [line["text"] for line in lines["lines"]] == ["hello"]

@@ -13,6 +13,7 @@ from django.test import Client
 from django.urls import reverse
 
 from scheduler_ext.core.errors import NotFound
+from scheduler_ext.core.plain_text import counted
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_tasks.control.terminate import Subject, foretell, terminate
 from slackwater_tasks.models import DeadLetter, Line, LiveTask, Task, TaskEvent
@@ -146,10 +147,12 @@ def test_the_admin_tells_how_much_asks_why_and_writes_the_audit(page: Client) ->
         assert button in shown
         before = unfinished(acme)
         asked = page.post(button)
-        assert f"This cancels {cancelled} tasks" in asked.content.decode()
+        assert f"This cancels {counted(cancelled, 'waiting task')}" in asked.content.decode()
         assert unfinished(acme) == before, "a reason comes first"
         assert page.post(button, {"reason": "withdrawn"}).status_code == 302
         logged = LogEntry.objects.filter(object_id=str(pk)).get().get_change_message()
-        assert re.fullmatch(rf"Terminated: {cancelled} tasks were cancelled, .*: withdrawn", logged)
+        assert re.fullmatch(
+            rf"Terminated: {counted(cancelled, 'task was', plural='tasks were')} cancelled, .*: withdrawn", logged
+        )
     assert unfinished(acme) == 0
     assert TaskEvent._plain.filter(actor="user:root", reason__endswith="terminated: withdrawn").count() == 4

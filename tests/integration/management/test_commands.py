@@ -321,7 +321,7 @@ def test_long_work_says_how_far_it_is(tenant: Tenant) -> None:
     assert run_json("reseal_secrets") == {"resealed": 3}
     # Nobody looks on: no bar, and no empty lines where it would be.
     assert run("reseal_secrets") == "3 secrets are sealed under the first key\n"
-    assert run("prune") == "0 tasks and keys deleted\n"
+    assert run("prune") == "0 rows of tasks and keys deleted\n"
 
 
 def test_schedules_are_listed_shown_and_made_up_for(tenant: Tenant) -> None:

@@ -203,7 +203,7 @@ def test_a_tenant_whose_tasks_run_is_not_deleted_but_closed(tenant: Tenant) -> N
     create_api_key(tenant, "key")
     worker = HandWorker()
     started = worker.start(submit(tenant, {"handler": HANDLER}).task_ids[0])
-    with pytest.raises(Conflict, match="1 tasks of acme"):
+    with pytest.raises(Conflict, match="acme has 1 task claimed"):
         delete_tenant(tenant)
     tenant.refresh_from_db()
     assert tenant.paused

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_ext.core.plain_text import STEERS, harmless
+from scheduler_ext.core.plain_text import STEERS, counted, harmless
 
 STEERING = [
     "\x00",
@@ -42,3 +42,8 @@ def test_lines_are_kept_where_they_are_meant() -> None:
 def test_other_text_is_left_alone(text: str) -> None:
     assert not STEERS.search(text)
     assert harmless(text) == text
+
+
+def test_a_number_stands_with_its_noun() -> None:
+    assert [counted(number, "task") for number in (0, 1, 2, 2000)] == ["0 tasks", "1 task", "2 tasks", "2,000 tasks"]
+    assert [counted(number, "task is", plural="tasks are") for number in (1, 5)] == ["1 task is", "5 tasks are"]

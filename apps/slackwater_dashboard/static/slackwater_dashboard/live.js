@@ -62,7 +62,7 @@
     const slots = (number) => whole.format(Math.ceil(number));
     fill(
       "sw-tiles",
-      tile("Waiting", about + whole.format(waiting), `${whole.format(now.states.tenants)} tenants with work`, link("live")),
+      tile("Waiting", about + whole.format(waiting), `${whole.format(now.states.tenants)} tenant${now.states.tenants === 1 ? "" : "s"} with work`, link("live")),
       tile("Queued", whole.format(states.queued || 0), "claimed for a node", link("queued")),
       tile("Running", whole.format(states.running || 0), `on ${nodes} active node${nodes === 1 ? "" : "s"}`, link("running")),
       tile("Dead letters", bounded(now.dead_letters), "attempts used up", root.dataset.dead),

@@ -5,13 +5,15 @@
   if (!root) return;
   const PERIOD = root.dataset.watch ? 2000 : 5000;
   const TOKEN = /name="csrfmiddlewaretoken" value="[^"]*"/g; // another in each answer
-  const said = (part) => part.outerHTML.replace(TOKEN, "");
+  const said = (part) => part.outerHTML.replace(TOKEN, "").replace(/<details open="">/g, "<details>");
 
   function replace(old, part) {
     const places = [...old.querySelectorAll(".sw-scroll")].map((box) => [box.scrollLeft, box.scrollTop]);
     const focused = [...old.querySelectorAll("a, button, input")].indexOf(document.activeElement);
     const typed = old.querySelector("[name=reason]")?.value;
+    const open = [...old.querySelectorAll("details")].map((fold) => fold.open);
     old.replaceWith(part);
+    [...part.querySelectorAll("details")].forEach((fold, n) => (fold.open = open[n] ?? fold.open));
     if (typed && part.querySelector("[name=reason]")) part.querySelector("[name=reason]").value = typed;
     if (focused >= 0) part.querySelectorAll("a, button, input")[focused]?.focus({ preventScroll: true });
     [...part.querySelectorAll(".sw-scroll")].forEach((box, n) => box.scrollTo(...(places[n] || [0, 0])));

@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.plain_text import counted
 from slackwater.management.console import PlatformCommand, find_tenant
 from slackwater_tasks.models import Task
 from slackwater_tasks.upkeep.retention import delete_tenant
@@ -30,4 +31,4 @@ class Command(PlatformCommand):
             task = bar.add_task(f"deleting {tenant.slug}", total=total)
             count = delete_tenant(tenant, progress=lambda done: bar.update(task, completed=done))
         slug = options["slug"]
-        self.answer({"deleted": slug, "tasks": count}, f"{slug} is deleted, with {count} tasks")
+        self.answer({"deleted": slug, "tasks": count}, f"{slug} is deleted, with {counted(count, 'task')}")

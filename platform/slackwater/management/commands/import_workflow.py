@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
+from scheduler_ext.core.plain_text import counted
 from scheduler_ext.core.resources import DIMENSIONS
 from scheduler_ext.core.states import FINAL
 from scheduler_ext.core.wfformat import RecordedWorkflow, read_workflow
@@ -73,7 +74,7 @@ class Command(PlatformCommand):
             return
         tiers = ", ".join(f"{count} {slug}" for slug, count in sorted(plan.tiers.items()))
         name, tasks = plan.workflow["name"], len(recorded.tasks)
-        self.stdout.write(f"{name}: {tasks} tasks, {recorded.edges} edges; tiers: {tiers}")
+        self.stdout.write(f"{name}: {counted(tasks, 'task')}, {counted(recorded.edges, 'edge')}; tiers: {tiers}")
         if plan.too_large:
             worst = sorted(plan.too_large.items(), key=lambda item: -item[1])[:SHOWN]
             named = ", ".join(f"{name} ({memory} MiB)" for name, memory in worst)

@@ -6,6 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
+from scheduler_ext.core.plain_text import counted
 from slackwater.management.console import PlatformCommand, find_tenant
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.upkeep.retention import prune
@@ -30,4 +31,4 @@ class Command(PlatformCommand):
                     bar.update(task, completed=count, description=f"{count} deleted")
         finally:
             db.close()
-        self.answer({"deleted": count}, f"{count} tasks and keys deleted")
+        self.answer({"deleted": count}, f"{counted(count, 'row')} of tasks and keys deleted")

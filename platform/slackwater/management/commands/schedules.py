@@ -8,6 +8,7 @@ from uuid import UUID
 from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.plain_text import counted
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped
 from slackwater.management.pausing import find_schedule
 from slackwater_schedules import services
@@ -89,9 +90,9 @@ class Command(PlatformCommand):
         row = find_schedule(tenant, options["name"])
         start, end = MOMENT.check(options["start"], "--start"), MOMENT.check(options["end"], "--end")
         done = backfill(tenant.pk, row.pk, start, end, actor=ACTOR)
-        told = f"{len(done.task_ids)} tasks in the workflow {done.workflow_id}"
+        told = f"{counted(len(done.task_ids), 'task')} in the workflow {done.workflow_id}"
         if done.workflow_ids:
-            told = f"{len(done.workflow_ids)} workflows"
+            told = counted(len(done.workflow_ids), "workflow")
         shown = {"workflow_id": done.workflow_id, "task_ids": done.task_ids, "workflow_ids": done.workflow_ids}
         self.answer(shown, told if done.workflow_id or done.workflow_ids else "nothing was missing")
 

@@ -14,6 +14,7 @@ from django.core.management.base import CommandParser
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.plain_text import counted
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, order_policy, share_policy
 from scheduler_ext.simulation import report, scenarios, task_report, traces
 from scheduler_ext.simulation.engine import Engine
@@ -121,9 +122,10 @@ class Command(PlatformCommand):
             self.stdout.write(numbers)
         else:
             run = runs[0]
+            tenants = counted(len(run.trace.tenants) or 1, "tenant")
             self.stdout.write(
-                f"{run.trace.name}: {len(run.trace.jobs)} tasks of {len(run.trace.tenants) or 1} tenants on "
-                f"{run.cell.nodes} nodes of {run.cell.slots} slots; times in seconds\n"
+                f"{run.trace.name}: {counted(len(run.trace.jobs), 'task')} of {tenants} on "
+                f"{counted(run.cell.nodes, 'node')} of {counted(run.cell.slots, 'slot')}; times in seconds\n"
             )
             for done in runs if by_task else ():
                 self.stdout.write(task_report.told(done))
@@ -132,7 +134,7 @@ class Command(PlatformCommand):
                 options["file"].write_text(numbers + "\n", encoding="utf-8")
         for run in runs:
             if run.unplaced:
-                self.stderr.write(f"{run.label}: {len(run.unplaced)} tasks could never run on these nodes")
+                self.stderr.write(f"{run.label}: {counted(len(run.unplaced), 'task')} could never run on these nodes")
         if options["pictures"]:
             from scheduler_ext.simulation import plots
 

@@ -8,6 +8,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.plain_text import counted
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, task_id
 from slackwater_tasks.control.terminate import WAIT_S, Subject, foretell, terminate
 from slackwater_tasks.field_kinds import Text
@@ -44,14 +45,14 @@ class Command(PlatformCommand):
         subjects = self._subjects(kind, name, options["tenant"])
         if dry_run:
             found = foretell(subjects)
-            told = f"would cancel {found.cancelled} that wait, end {found.asked} that run, delete {found.dead_letters}"
-            self.answer(asdict(found), f"{told} dead letters")
+            told = f"would cancel {found.cancelled} that wait, end {found.asked} that run"
+            self.answer(asdict(found), f"{told}, delete {counted(found.dead_letters, 'dead letter')}")
             return
         done = terminate(subjects, actor=ACTOR, reason=reason, wait_s=options["wait"])
         self.answer(
             asdict(done),
-            f"{done.cancelled} waiting ones cancelled, {done.asked} running ones asked to end, "
-            f"{done.dead_letters} dead letters deleted",
+            f"{counted(done.cancelled, 'waiting task')} cancelled, {counted(done.asked, 'running task')} asked to end, "
+            f"{counted(done.dead_letters, 'dead letter')} deleted",
             *([f"{done.left} have not ended: say it again for what they submit"] if done.left else []),
         )
 

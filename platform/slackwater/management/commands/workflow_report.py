@@ -7,6 +7,7 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput, NotFound
+from scheduler_ext.core.plain_text import counted
 from slackwater.management.console import PlatformCommand, task_id
 from slackwater_tasks.models import Workflow
 from slackwater_tasks.read.workflow_report import WorkflowReport, report
@@ -48,7 +49,7 @@ def lines(found: WorkflowReport) -> list[tuple[str, str]]:
         *(("", edge) for edge in found.violating),
     ]
     if found.unfinished:
-        shown.append(("unfinished", f"{found.unfinished} tasks; the times below are those known so far"))
+        shown.append(("unfinished", f"{counted(found.unfinished, 'task')}; the times below are those known so far"))
     return [
         *shown,
         ("makespan", seconds(found.makespan_s)),
