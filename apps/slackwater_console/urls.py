@@ -21,6 +21,7 @@ urlpatterns = [
     path("<slug:slug>/tasks/<uuid:task_id>/output.txt", tasks.task_text, name="task_text"),
     path("<slug:slug>/tasks/<uuid:task_id>/result.json", tasks.task_result, name="task_result"),
     path("<slug:slug>/tasks/<uuid:task_id>/files/<path:artifact_name>", tasks.task_file, name="task_file"),
+    path("<slug:slug>/output/", tasks.output, name="output"),
     path("<slug:slug>/submit/", submit.handlers, name="handlers"),
     path("<slug:slug>/submit/<str:handler_name>/", submit.submit, name="submit"),
     path("<slug:slug>/workflows/", work.workflows, name="workflows"),

@@ -19,6 +19,8 @@ from slackwater_console.page import At, page
 from slackwater_console.rest import fetch
 from slackwater_console.templatetags.console import badge, fact, moment
 from slackwater_tasks.admin.task_page import WAITS_FOR
+from slackwater_tasks.models import Task
+from slackwater_tenants.scoping import tenant_scope
 
 FILTERS: Final[dict[str, tuple[str, list[str], str]]] = {
     "status": ("Status", [status.label for status in ClientStatus], ""),
@@ -32,6 +34,11 @@ FILTERS: Final[dict[str, tuple[str, list[str], str]]] = {
     "schedule": ("Schedule", [], "its name"),
     "submitted_after": ("Submitted from", [], "2030-01-31T09:00Z"),
     "submitted_before": ("until", [], ""),
+    "workflow_id": ("Workflow", [], "its id"),
+}
+OUTPUT_FILTERS: Final[dict[str, tuple[str, list[str], str]]] = {
+    "text": ("Lines with", [], "timed out"),
+    "handler": ("Handler", [], "its whole name"),
     "workflow_id": ("Workflow", [], "its id"),
 }
 HEAD: Final = ("", "Task", "State", "Handler", "Category", "Tier", "Submitted", "Ended", "Attempts", "Reason")
@@ -90,7 +97,7 @@ def tasks(at: At) -> HttpResponse:
     found = at.list("tasks", task_row, tuple(FILTERS))
     return at.show(
         "list", title="Tasks", head=HEAD, filters=filters(FILTERS, found["asked"]),
-        bulk=buttons(at)("cancel_tasks", "retry_tasks"), **found,
+        bulk=buttons(at)("cancel_tasks", "retry_tasks"), links=[(at.url("output"), "Search their output")], **found,
     )  # fmt: skip
 
 
@@ -194,3 +201,33 @@ def task_text(at: At, task_id: UUID) -> HttpResponseBase:
             ).encode()
 
     return _saved(f"{task_id}.txt", lines(), "text/plain; charset=utf-8")
+
+
+@page
+def output(at: At) -> HttpResponse:
+    """What tasks wrote, the newest task first: of a workflow, of a handler, or with a text."""
+    names: dict[str, str] = {}
+
+    def row(at: At, line: dict[str, Any]) -> list[Any]:
+        return [
+            format_html('<a href="{}">{}</a>', at.url("task", line["task_id"]), names[line["task_id"]]),
+            moment(line["at"]),
+            line["attempt"],
+            line["stream"],
+            format_html('<pre class="co-line sw-line-{}">{}</pre>', line["level"], line["text"]),
+        ]
+
+    def named(at: At, line: dict[str, Any]) -> dict[str, Any]:
+        names.setdefault(line["task_id"], f"…{line['task_id'][-8:]}")
+        return line
+
+    found = at.list("logs", named, tuple(OUTPUT_FILTERS))
+    with tenant_scope(at.person.tenant.pk):
+        rows = Task.objects.filter(pk__in=list(names)).exclude(name="").values_list("pk", "name")
+        names |= {str(pk): name for pk, name in rows}
+    found["rows"] = [row(at, line) for line in found["rows"]]
+    return at.show(
+        "list", section="tasks", title="Output", head=("Task", "At", "Attempt", "Stream", "Line"),
+        filters=filters(OUTPUT_FILTERS, found["asked"]),
+        empty="No line was found here; the next page may have some." if found["next"] else "No line was found.", **found,
+    )  # fmt: skip

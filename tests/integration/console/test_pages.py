@@ -11,6 +11,7 @@ from django.test import Client
 from scheduler_ext.core.states import Outcome
 from slackwater_monitoring.models import Login
 from slackwater_tasks.models import Task
+from slackwater_tasks.submission import service
 from slackwater_tenants.models import Membership, Tenant
 from slackwater_tenants.services import create_tenant
 from tests.support.admin import submit
@@ -36,7 +37,8 @@ def test_a_member_comes_in_by_password_and_nobody_else_sees_the_tenant(tenant: T
     assert shown.status_code == 200
     assert "ann, viewer" in told(shown)
     pages = re.findall(r'href="/console/acme/([a-z-]+)/"', told(shown))
-    assert pages[1:] == ["tasks", "workflows", "schedules", "dead-letters", "usage", "limits", "webhooks", "members"]
+    own = ["tasks", "workflows", "schedules", "dead-letters", "usage", "limits", "webhooks", "members"]
+    assert pages[1:] == [*own, "output"], "the navigation, and what the list of tasks leads to"
     assert "no-store" in shown["Cache-Control"]
     policy = shown["Content-Security-Policy"]
     assert "script-src 'self';" in policy
@@ -109,6 +111,29 @@ def test_tasks_are_found_shown_and_followed(tenant: Tenant) -> None:
     again = page.get(f"/console/acme/tasks/{fails}/output.json?place={lines['place']}").json()
     assert (again["lines"], again["ended"]) == ([], True)
     assert page.get(f"/console/acme/tasks/{fails}/output.json?place=x").status_code == 422
+
+
+def test_what_tasks_wrote_is_searched_over_a_workflow_and_a_handler(tenant: Tenant) -> None:
+    page, worker = browser_of(tenant, "viewer"), HandWorker()
+    flow = service.submit_workflow(tenant, {"name": "night", "tasks": [{"name": "first", "handler": HANDLER}]})
+    for who in (tenant, create_tenant("other", "Other")):
+        worker.end(worker.start(submit(who, name=f"alone of {who.slug}")), logs=f"a line of {who.slug}\n")
+    worker.end(worker.start(flow.task_ids[0]), logs="begun\n<i>timed out</i>\n")
+    shown = told(page.get(f"/console/acme/workflows/{flow.workflow_id}/"))
+    assert f'href="/console/acme/output/?workflow_id={flow.workflow_id}"' in shown
+    assert 'href="/console/acme/workflows/?name_pattern=night"' in shown
+    shown = told(page.get(f"/console/acme/output/?workflow_id={flow.workflow_id}"))
+    assert ">first</a>" in shown
+    assert "begun" in shown
+    assert "&lt;i&gt;timed out&lt;/i&gt;" in shown
+    assert "a line of acme" not in shown
+    shown = told(page.get(f"/console/acme/output/?handler={HANDLER}&text=LINE"))
+    assert "a line of acme" in shown
+    assert "begun" not in shown
+    assert "a line of other" not in shown
+    assert "No line was found" in told(page.get("/console/acme/output/?text=nothing+like+it"))
+    assert "workflow_id" in told(page.get("/console/acme/output/?workflow_id=x"))
+    assert 'href="/console/acme/output/"' in told(page.get("/console/acme/tasks/"))
 
 
 def test_tasks_are_found_by_node_error_and_schedule(tenant: Tenant) -> None:
