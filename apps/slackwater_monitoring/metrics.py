@@ -28,7 +28,7 @@ from slackwater_monitoring.scaling import calls
 from slackwater_tasks.explain.hits import records
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES
-from slackwater_tasks.read.autoscaling import by_cell, by_labels, by_tier, demands, wanted
+from slackwater_tasks.read.autoscaling import by_cell, by_labels, by_tier, demands, wanted, work
 from slackwater_tasks.read.shares import rounds, shares
 
 MAX_DEAD_COUNTED = 100_000
@@ -158,7 +158,8 @@ class Ledger(Collector):
         yield _gauge("capacity", "cell resource", text, capacity)
 
     def _demand(self) -> Iterable[Metric]:
-        found, tiers = [one for one in demands() if not one.labels], wanted()
+        asking = work()
+        found, tiers = [one for one in demands(asking) if not one.labels], wanted(asking)
         yield _gauge("slots", "cell kind", "Slots of the active nodes.", [(d.cell, d.kind, d.slots) for d in found])
         text = "Slots that the work in flight and the ready work would take at once."
         yield _gauge("demand_slots", "cell kind", text, [(d.cell, d.kind, d.demand) for d in found])

@@ -160,18 +160,41 @@ class Advice:
         return f"{self.wanted} worker{'s' * (self.wanted != 1)}{of} wanted{by}, {self.have} there"
 
 
-def demands() -> list[Demand]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """All that asks for slots at one moment, as rows that begin with cell, kind, tier and labels."""
+
+    in_flight: list[tuple[Any, ...]]
+    """With thousandths of a slot that are held."""
+    ready: list[tuple[Any, ...]]
+    """With tasks, and what each usually takes (microseconds; ``None``: nothing is learnt)."""
+    lacking: list[tuple[Any, ...]]
+    """The same of what waits because no node has its labels."""
+
+
+def work() -> Work:
+    """Read it. Costs what is in flight and the active lines, not the backlog."""
+    rows = fetch_all(READY, {"most": MAX_COUNTED})
+    known = run_times(fetch_all, {(name,) for *_, name in rows if name})
+    ready = []
+    for *line, tenant, name in rows:
+        usual = known.of(tenant, (name,)) if name else None
+        ready.append((*line, usual.mean_us if usual is not None else None))
+    lacking = fetch_all(LACKING, [Reason.NO_LABELS.value])
+    return Work(in_flight=fetch_all(IN_FLIGHT), ready=ready, lacking=lacking)
+
+
+def demands(asking: Work | None = None) -> list[Demand]:
     """Every kind of slot of every cell, by name, and then of each set of labels that work requires.
 
-    Costs what is in flight and the active lines, not the backlog.
+    ``asking``: what was read a moment ago.
     """
-    settings = conf().scheduler
+    settings, asking = conf().scheduler, asking or work()
     milli: dict[tuple[str, str, str], float] = {}
-    for cell, kind, _, labels, held in fetch_all(IN_FLIGHT):
+    for cell, kind, _, labels, held in asking.in_flight:
         for asked in {"", labels}:
             milli[cell, kind, asked] = milli.get((cell, kind, asked), 0) + int(held)
-    lacking = fetch_all(LACKING, [Reason.NO_LABELS.value])
-    for whose, rows in ((("",), _ready()), ((), lacking)):
+    for whose, rows in ((("",), asking.ready), ((), asking.lacking)):
         for cell, kind, _, labels, count, mean_us in rows:
             # A task known to be short asks for the part of a slot that a claim of it takes; any other for a whole one.
             short = kind == "process" and mean_us is not None and mean_us <= SHORT_US
@@ -188,17 +211,6 @@ def demands() -> list[Demand]:
     ]  # fmt: skip
 
 
-def _ready() -> list[tuple[Any, ...]]:
-    """The ready work as ``LACKING`` has it: cell, kind, tier, labels, tasks, and what each usually takes (microseconds)."""
-    rows = fetch_all(READY, {"most": MAX_COUNTED})
-    known = run_times(fetch_all, {(name,) for *_, name in rows if name})
-    found = []
-    for *work, tenant, name in rows:
-        usual = known.of(tenant, (name,)) if name else None
-        found.append((*work, usual.mean_us if usual is not None else None))
-    return found
-
-
 def _slots(asked: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], int]:
     """What the active nodes have of each kind, in all and by what is asked of their labels."""
     sets = {(cell, labels) for cell, _, labels in asked if labels}
@@ -210,18 +222,17 @@ def _slots(asked: Iterable[tuple[str, str, str]]) -> dict[tuple[str, str, str], 
     return found
 
 
-def wanted() -> list[Wanted]:
-    """Every shared tier and every tier with work, in each cell."""
-    settings = conf().scheduler
+def wanted(asking: Work | None = None) -> list[Wanted]:
+    """Every shared tier and every tier with work, in each cell; ``asking``: what was read a moment ago."""
+    settings, asking = conf().scheduler, asking or work()
     held: dict[Key, Counted] = {}
-    for cell, kind, tier, labels, milli in fetch_all(IN_FLIGHT):
+    for cell, kind, tier, labels, milli in asking.in_flight:
         held.setdefault((cell, tier, labels, False), {})[kind] = Fraction(int(milli), 1000)
     within_us = int(settings.scale_within_s * 1e6)
-    lacking = fetch_all(LACKING, [Reason.NO_LABELS.value])
     # What requires no label lacks a node that is not reserved: any worker will do.
-    open_to = [*_ready(), *(row for row in lacking if not row[3])]
+    open_to = [*asking.ready, *(row for row in asking.lacking if not row[3])]
     ready = _waiting(open_to, within_us, lacking=False)
-    ready |= _waiting((row for row in lacking if row[3]), within_us, lacking=True)
+    ready |= _waiting((row for row in asking.lacking if row[3]), within_us, lacking=True)
     cells = [cell for (cell,) in fetch_all(CELLS)]
     shared = Tier.objects.filter(tenant=None, retired_at=None).values_list("pk", flat=True)
     keys = {(cell, tier, "", False) for cell in cells for tier in shared} | held.keys() | ready.keys()
