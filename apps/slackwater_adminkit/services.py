@@ -96,7 +96,8 @@ def log_act(request: HttpRequest, model: type[Model], what: str, text: str, pk: 
     )  # fmt: skip
 
 
-def _change(label: Any, before: Any, after: Any) -> str:
+def told_change(label: Any, before: Any, after: Any) -> str:
+    """One changed value in words."""
     old, new = (
         str(getattr(value, "pk", value))[:MESSAGE_VALUE] if value not in (None, "") else "nothing"
         for value in (before, after)
@@ -129,7 +130,7 @@ class ServiceAdmin(UnfoldAdmin):  # type: ignore[type-arg]  # Django's class tak
             for name in form.changed_data
         )
         return [
-            {"changed": {"fields": [_change(form.fields[name].label or name, *pair) for name, *pair in values]}},
+            {"changed": {"fields": [told_change(form.fields[name].label or name, *pair) for name, *pair in values]}},
             *told[1:],
         ]
 

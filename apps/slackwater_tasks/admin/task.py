@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
 from uuid import UUID
 
 from django.contrib import admin, messages
@@ -19,7 +20,7 @@ from scheduler_ext.core.states import FINAL, UNCLAIMED, Category, TaskState
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, column, seconds, short
-from slackwater_adminkit.services import AllTenantsMixin, UndeletedMixin, actor, because, tell, why
+from slackwater_adminkit.services import AllTenantsMixin, UndeletedMixin, actor, because, tell, told_change, why
 from slackwater_tasks.admin import task_form as forms
 from slackwater_tasks.admin.bulk import BulkMixin
 from slackwater_tasks.admin.filters import AgeFilter, HandlerFilter, StateFilter, search_tasks
@@ -39,6 +40,8 @@ from slackwater_tasks.submission import service
 from slackwater_tasks.submission.idempotency import Submission
 from slackwater_tenants.scoping import tenant_scope
 
+UNTOLD: Final = frozenset({"args", "kwargs", "metadata"})
+
 
 def is_live(task: Task) -> bool:
     return state_of(task) not in FINAL
@@ -51,6 +54,12 @@ def keeps_checkpoints(task: Task) -> bool:
 
 def _attempts(task: Task) -> int:
     return int(task.live.attempts if hasattr(task, "live") else task.attempts_used)
+
+
+def _edited(before: Mapping[str, Any], changes: Mapping[str, Any]) -> str:
+    """What an edit has changed, with the values before and after; what the work is given may be secret: it is named alone."""
+    told = [name if name in UNTOLD else told_change(name, before.get(name), changes[name]) for name in sorted(changes)]
+    return ", ".join(told) or "nothing"
 
 
 @admin.register(Task)
@@ -222,7 +231,7 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
         form = forms.TaskForm(request.POST or None, editing=True, initial=forms.initial_of(before))
         if request.method == "POST" and form.is_valid():
             try:
-                found = self.change(request, task, form.changes(before))
+                found = self.change(request, task, before, form.changes(before))
             except SlackwaterError as error:
                 form.refuse(error)
             else:
@@ -230,15 +239,16 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
         title = f"Edit {task}" if is_live(task) else f"Edit {task} and run it again, as a new task"
         return self.form_page(request, form, forms.fieldsets(editing=True), title, task)
 
-    def change(self, request: HttpRequest, task: Task, changes: dict[str, Any]) -> UUID:
+    def change(self, request: HttpRequest, task: Task, before: dict[str, Any], changes: dict[str, Any]) -> UUID:
         """Edit a task that waits; one that has ended is submitted anew, and is no dead letter any more."""
         if is_live(task):
             edit(task.tenant_id, task.pk, changes, actor=actor(request))
+            self.log_change(request, task, f"Edited: {_edited(before, changes)}.")
             messages.success(request, "The task was changed.")
             return task.pk
         with transaction.atomic():
             made = resubmit(task.tenant_id, task.pk, changes, actor=actor(request))
             DeadLetter.objects.unscoped().filter(pk=task.pk).delete()  # its tenant is the task's
-        self.log_change(request, task, f"Run again as {made}, edited: {', '.join(sorted(changes)) or 'nothing'}.")
+        self.log_change(request, task, f"Run again as {made}, edited: {_edited(before, changes)}.")
         messages.success(request, "Here is the new task; the one it was made from stays as it ended.")
         return made

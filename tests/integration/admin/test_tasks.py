@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
@@ -112,6 +113,13 @@ class TestTasks:
         event = TaskEvent.objects.unscoped().get(task_id=task_id, reason="edited")
         assert task.mutex_scope == MutexScope.INDEPENDENT
         assert set(event.detail) == {"name", "priority", "mutex_scope"}
+        assert LogEntry.objects.get(object_id=str(task_id)).get_change_message() == (
+            "Edited: mutex_scope from both to independent, name from old to new, priority from 1 to 9."
+        )
+        data |= {"kwargs": '{"token": "hush-hush"}', "tags": "a, b"}
+        assert page.post(url, data).status_code == 302
+        told = LogEntry.objects.filter(object_id=str(task_id)).latest("pk").get_change_message()
+        assert told == "Edited: kwargs, tags from ['a'] to ['a', 'b'].", "what may be secret is not told"
         assert event.actor == "user:root"
 
     def test_a_claimed_task_cannot_be_edited(self, page: Client, tenant: Tenant) -> None:
