@@ -206,26 +206,25 @@ def task_text(at: At, task_id: UUID) -> HttpResponseBase:
 @page
 def output(at: At) -> HttpResponse:
     """What tasks wrote, the newest task first: of a workflow, of a handler, or with a text."""
-    names: dict[str, str] = {}
-
-    def row(at: At, line: dict[str, Any]) -> list[Any]:
-        return [
-            format_html('<a href="{}">{}</a>', at.url("task", line["task_id"]), names[line["task_id"]]),
+    found = at.list("logs", lambda _, line: line, tuple(OUTPUT_FILTERS))
+    lines = found["rows"]
+    with tenant_scope(at.person.tenant.pk):
+        rows = Task.objects.filter(pk__in={line["task_id"] for line in lines}).values_list("pk", "name")
+        names = {str(pk): name for pk, name in rows}
+    found["rows"] = [
+        [
+            format_html(
+                '<a href="{}">{}</a>',
+                at.url("task", line["task_id"]),
+                names.get(line["task_id"]) or f"…{line['task_id'][-8:]}",
+            ),
             moment(line["at"]),
             line["attempt"],
             line["stream"],
             format_html('<pre class="co-line sw-line-{}">{}</pre>', line["level"], line["text"]),
         ]
-
-    def named(at: At, line: dict[str, Any]) -> dict[str, Any]:
-        names.setdefault(line["task_id"], f"…{line['task_id'][-8:]}")
-        return line
-
-    found = at.list("logs", named, tuple(OUTPUT_FILTERS))
-    with tenant_scope(at.person.tenant.pk):
-        rows = Task.objects.filter(pk__in=list(names)).exclude(name="").values_list("pk", "name")
-        names |= {str(pk): name for pk, name in rows}
-    found["rows"] = [row(at, line) for line in found["rows"]]
+        for line in lines
+    ]
     return at.show(
         "list", section="tasks", title="Output", head=("Task", "At", "Attempt", "Stream", "Line"),
         filters=filters(OUTPUT_FILTERS, found["asked"]),

@@ -24,7 +24,6 @@ from slackwater_tasks.control import maps, stored_task
 from slackwater_tasks.control.cancel import tell
 from slackwater_tasks.control.quiesce import quiesce, repeat_on_deadlock
 from slackwater_tasks.ledger import active_policies, events, learnt, precedence, reference_cache, rows, transitions
-from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import Task
 from slackwater_tasks.runtime import checkpoints, trace_context
@@ -172,7 +171,7 @@ def _weigh(cur: Any, tenant_id: int, tasks: Sequence[Accepted]) -> None:
     """Note the paths before tasks that others wait for, and the work that is left, as their submission did."""
     cur.execute(NEEDED_BY, ([task.id for task in tasks],))
     edges = cur.fetchall()
-    times = learnt.of_tenant(fetch_all, tenant_id, [learnt.keys_of(task.spec) for task in tasks])
+    times = learnt.of_tenant(tenant_id, [learnt.keys_of(task.spec) for task in tasks])
     before = {task.id: mean_us for task, mean_us in zip(tasks, times, strict=True)}
     expected = {child: path_us for _, child, path_us in edges} | before
     needs: dict[UUID, list[str]] = {task: [] for task in expected}

@@ -16,7 +16,7 @@ from django.db import transaction
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.labels import labels_of
-from scheduler_ext.core.run_times import TENANTS, RunTimes
+from scheduler_ext.core.run_times import TENANTS
 from scheduler_ext.core.states import Category
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.explain.explanation import predicted_start
@@ -129,7 +129,7 @@ def _look(tenant: Tenant, make: Callable[[], dict[str, Any]]) -> _Seen:
 
 def _groups(tenant_id: int, rows: Sequence[Any]) -> list[Group]:
     """The tasks that are alike: scripts whose names differ count together where their run times are the same."""
-    known: RunTimes = learnt.run_times(fetch_all, [row[-1] for row in rows], least=TENANTS)
+    known = learnt.run_times([row[-1] for row in rows], least=TENANTS)
     found: dict[tuple[Any, ...], Group] = {}
     for *alike, count, first, keys in rows:
         usual = known.of(tenant_id, keys)

@@ -127,7 +127,7 @@ def keep_new(tenant_id: int, workflow_id: UUID, tasks: Sequence[Accepted], edges
     numbers = {task.id.int: n for n, task in enumerate(tasks)}
     parents = [numbers[parent.int] for parent, _ in edges]
     children = [numbers[child.int] for _, child in edges]
-    times = of_tenant(fetch_all, tenant_id, [keys_of(task.spec) for task in tasks])
+    times = of_tenant(tenant_id, [keys_of(task.spec) for task in tasks])
     shape = Shape.build([str(task.id) for task in tasks], [mean_us or 0 for mean_us in times], parents, children)
     counts = (len(tasks), len(edges))
     kept.put(workflow_id, counts, shape)

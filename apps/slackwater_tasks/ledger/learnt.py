@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from scheduler_ext.core.run_times import LEARNT_FROM, VARYING, RunTimes, script_keys
+from slackwater_tasks.ledger.connection import fetch_all
+from slackwater_tasks.ledger.sql.snapshot import RUN_TIMES_OF
 from slackwater_tasks.spec import TaskSpec
 
 SCRIPT_KEY: Final = "'script:' || left(coalesce(nullif(t.script_sha256, ''), t.script_path), 64)"
@@ -14,11 +16,7 @@ KEYS: Final = (
     f"CASE t.handler WHEN '' THEN array_remove(ARRAY[{SCRIPT_KEY}, {NAME_KEY}], NULL) ELSE ARRAY[t.handler] END"
 )
 """The keys under which the run times of such tasks are learnt, for a row t of tasks: see :func:`keys_of`."""
-OF_KEYS: Final = """
-SELECT tenant_id, key, mean_us, coalesce(long_us, mean_us) FROM slackwater_tasks_runtime
-WHERE samples >= %s AND key = ANY(%s)
-"""
-OF_TENANT: Final = f"{OF_KEYS} AND tenant_id = %s"
+OF_TENANT: Final = f"{RUN_TIMES_OF} AND tenant_id = %s"
 
 
 def keys_of(spec: TaskSpec) -> list[str]:
@@ -26,18 +24,14 @@ def keys_of(spec: TaskSpec) -> list[str]:
     return [spec.handler] if spec.handler else script_keys(spec.script, spec.script_path, spec.name)
 
 
-def run_times(
-    fetch: Callable[[str, list[Any]], Iterable[Any]], keys: Iterable[Sequence[str]], *, least: int = 1
-) -> RunTimes:
+def run_times(keys: Iterable[Sequence[str]], *, least: int = 1) -> RunTimes:
     """What is learnt of tasks with these keys; ``least``: see :class:`~scheduler_ext.core.run_times.RunTimes`."""
-    return RunTimes(fetch(OF_KEYS, [LEARNT_FROM, _distinct(keys)]), least=least)
+    return RunTimes(fetch_all(RUN_TIMES_OF, [LEARNT_FROM, _distinct(keys)]), least=least)
 
 
-def of_tenant(
-    fetch: Callable[[str, list[Any]], Iterable[Any]], tenant_id: int, keys: Sequence[Sequence[str]]
-) -> list[int | None]:
+def of_tenant(tenant_id: int, keys: Sequence[Sequence[str]]) -> list[int | None]:
     """The mean run time (microseconds) of each of a tenant's tasks by its own runs; ``None`` where nothing is learnt."""
-    known = RunTimes(fetch(OF_TENANT, [LEARNT_FROM, _distinct(keys), tenant_id]))
+    known = RunTimes(fetch_all(OF_TENANT, [LEARNT_FROM, _distinct(keys), tenant_id]))
     found = (known.of(tenant_id, of_task) for of_task in keys)
     return [learnt.mean_us if learnt is not None else None for learnt in found]
 

@@ -175,7 +175,7 @@ class Work:
 def work() -> Work:
     """Read it. Costs what is in flight and the active lines, not the backlog."""
     rows = fetch_all(READY, {"most": MAX_COUNTED})
-    known = run_times(fetch_all, {(name,) for *_, name in rows if name})
+    known = run_times({(name,) for *_, name in rows if name})
     ready = []
     for *line, tenant, name in rows:
         usual = known.of(tenant, (name,)) if name else None

@@ -27,7 +27,6 @@ from scheduler_ext.task.references import MARK
 from slackwater_resources import own_tiers
 from slackwater_tasks.field_kinds import Map
 from slackwater_tasks.ledger import learnt, reference_cache
-from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.ledger.rows import Accepted
 from slackwater_tasks.models import Script, new_id
 from slackwater_tasks.spec import NO_PAYLOAD, Payload, TaskSpec, join, parse_fields
@@ -93,7 +92,7 @@ def admit(tenant: Tenant, specs: Sequence[TaskSpec], *, payloads: Sequence[Paylo
 
 def _order(tenant: Tenant, dag: Dag, tasks: Sequence[Accepted], *, workflow: bool, share: str) -> None:
     """Note the order that the graph asks of its tasks: the paths before them, and what needs them."""
-    expected = learnt.of_tenant(fetch_all, tenant.pk, [learnt.keys_of(task.spec) for task in tasks])
+    expected = learnt.of_tenant(tenant.pk, [learnt.keys_of(task.spec) for task in tasks])
     urgent = [task.spec.category is Category.URGENT for task in tasks]
     own = list(zip(urgent, [task.spec.priority for task in tasks], strict=True))
     weights = weigh(dag, expected, [0 if workflow else None] * len(tasks))

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -30,7 +30,7 @@ AT_ONCE: Final = 256
 """So many tasks, of so many kinds, are written by one statement; beyond either COPY is cheaper."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Part:
     """What a tenant gets, all or nothing."""
 
@@ -45,14 +45,18 @@ class Part:
 
     def is_plain(self) -> bool:
         """Whether one statement writes it, which needs no transaction around it."""
-        return (
-            len(self.tasks) <= AT_ONCE
-            and len(set(self.kinds())) <= MAX_KINDS
-            and not self.edges
-            and not any(task.checkpoints or task.spec.webhook or task.spec.map for task in self.tasks)
-            and not trace_context.wanted(self.tasks, self.trace)
+        return len(self.tasks) <= AT_ONCE and not self.has_more and len(set(self.kinds)) <= MAX_KINDS
+
+    @cached_property
+    def has_more(self) -> bool:
+        """Whether anything is written beside the two rows of each task."""
+        return bool(
+            self.edges
+            or any(task.checkpoints or task.spec.webhook or task.spec.map for task in self.tasks)
+            or trace_context.wanted(self.tasks, self.trace)
         )
 
+    @cached_property
     def kinds(self) -> list[Any]:
         """Of each task its kind: two of one kind differ in their ids and arguments alone."""
         # One specification means one tier, line, handler and cap: what is left of a row is the same.
@@ -115,7 +119,7 @@ def _new_rows(part: Part, at: datetime) -> _Rows:
     items = list(zip(tasks, part.actors, strict=True))
     return _Rows(
         tenant, limits.count_of(tenant, n=n, urgent=urgent_of(tasks), charged=n),
-        part.kinds(), [(task.id, *task.payload) for task in tasks],
+        part.kinds, [(task.id, *task.payload) for task in tasks],
         lambda place: wide(items[place]), lambda place: narrow(tasks[place]),
         partial(copy_format.alike, items, lambda item: (id(item[0].spec), item[1]), wide, _WIDE_VARIES),
         partial(copy_format.alike, tasks, _alike, narrow, _NARROW_VARIES),
@@ -183,7 +187,7 @@ def _of_few_kinds(parts: Sequence[_Rows]) -> tuple[list[Sequence[Any]], list[Seq
 
 def _write_rest(part: Part) -> None:
     """Write what some tasks have beside their two rows."""
-    if part.is_plain():
+    if not part.has_more:
         return
     tenant_id, tasks = part.tenant.pk, part.tasks
     with connection.cursor() as cur:

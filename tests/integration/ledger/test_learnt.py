@@ -105,7 +105,7 @@ def test_the_paths_of_a_workflow_go_by_it_too(redis_client: redis.Redis) -> None
         by_name["rare 1"]: 5,
         by_name["end"]: 7,
     }
-    assert of_tenant(fetch_all, tenant.pk, [["script:x", "name:part #"], ["name:rare #"], ["demo.echo"]]) == [
+    assert of_tenant(tenant.pk, [["script:x", "name:part #"], ["name:rare #"], ["demo.echo"]]) == [
         3_000_000, None, 7_000_000,
     ]  # fmt: skip
 
