@@ -16,10 +16,14 @@ from scheduler_ext.core.types import RoundResult
 from scheduler_ext.core.work import Started
 from scheduler_ext.dispatch.dispatcher import Dispatcher
 from scheduler_ext.dispatch.queue_manager import QueueManager
+from slackwater_resources.models import Tier
 from slackwater_tasks.ledger import active_policies, transitions
 from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.models import LiveTask
+from slackwater_tasks.submission.service import submit
+from slackwater_tenants.models import Tenant
 from tests.support.hand_worker import HOLDER, HandWorker, raw_cursor
+from tests.support.waiting import wait_until
 
 
 class Rounds:
@@ -62,6 +66,20 @@ class Rounds:
             if claims:
                 self.running += transitions.start_if_queued(cur, self.worker.node.pk, claims)
         return result
+
+    def keep_room_for(self, large: Tenant) -> None:
+        """Submit a task of a tenant that takes the whole node, and wait until the dispatcher keeps room for it."""
+        plan = large.plan
+        Tier.objects.create(slug="whole", cpu_milli=self.worker.node.capacity[0], memory_mb=1)
+        plan.tiers = [*plan.tiers, "whole"]
+        plan.save()
+        submit(large, {"handler": "demo.echo", "tier": "whole"})
+
+        def impatient() -> bool:
+            self.round()
+            return self.dispatcher._wants_ends
+
+        wait_until(impatient, message="the large task has waited long enough")
 
     def held(self) -> Counter[int]:
         """Running tasks by tenant id."""

@@ -10,7 +10,6 @@ from django.db import connection
 from uuid_utils import uuid4
 
 from scheduler_ext.core.run_times import script_keys
-from slackwater_resources.models import Tier
 from slackwater_tasks.graph import relatives
 from slackwater_tasks.ledger.connection import Database, fetch_all
 from slackwater_tasks.ledger.learnt import KEYS, of_tenant
@@ -21,7 +20,6 @@ from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import create_tenant
 from tests.support.api import furnish
 from tests.support.rounds import Rounds
-from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -54,11 +52,7 @@ def test_a_new_script_is_let_past_a_reservation_by_the_pattern_of_its_name(redis
     rounds.worker.node.slots["script"] = 3
     rounds.worker.node.save()
     try:
-        Tier.objects.create(slug="whole", cpu_milli=4000, memory_mb=1)
         runs, large, nightly, quick = (create_tenant(name, name) for name in ("runs", "large", "nightly", "quick"))
-        plan = large.plan
-        plan.tiers = [*plan.tiers, "whole"]
-        plan.save()
         learn(runs, "demo.echo", 20)
         learn(nightly, "name:export # of #", 300)
         learn(quick, "name:export # of #", 0.5)
@@ -66,13 +60,7 @@ def test_a_new_script_is_let_past_a_reservation_by_the_pattern_of_its_name(redis
         for _ in range(2):
             submit(runs, {"handler": "demo.echo"})
         rounds.round()
-        submit(large, {"handler": "demo.echo", "tier": "whole"})
-
-        def impatient() -> bool:
-            rounds.round()
-            return rounds.dispatcher._wants_ends
-
-        wait_until(impatient, message="the large task has waited long enough")
+        rounds.keep_room_for(large)
         for tenant in (nightly, quick):
             submit(tenant, {"script": stored(tenant, tenant.slug), "name": f"export 2026112{tenant.pk} of {uuid4()}"})
         rounds.round()

@@ -6,14 +6,12 @@ import pytest
 import redis
 
 from scheduler_ext.core.types import Reason
-from slackwater_resources.models import Tier
 from slackwater_tasks.models import Line, LiveTask, PolicyChoice, RunTime
-from slackwater_tasks.submission.service import submit, submit_many
+from slackwater_tasks.submission.service import submit_many
 from slackwater_tenants.models import Pool, Tenant
 from slackwater_tenants.services import create_tenant
 from tests.support.api import furnish
 from tests.support.rounds import Rounds
-from tests.support.waiting import wait_until
 
 
 def two(first: dict[str, object], second: dict[str, object]) -> tuple[Tenant, Tenant]:
@@ -175,10 +173,6 @@ def test_room_is_kept_for_a_large_task_by_what_is_learnt_and_short_ones_run_besi
     furnish()
     rounds = Rounds(slots=4, cpu_milli=4000, reserve_after_s=0.3)
     try:
-        Tier.objects.create(slug="whole", cpu_milli=4000, memory_mb=1)
-        plan = create_tenant("before", "Before").plan
-        plan.tiers = [*plan.tiers, "whole"]
-        plan.save()
         runs, large, long, short = (create_tenant(name, name) for name in ("runs", "large", "long", "short"))
         learn(runs, 20)
         learn(long, 2, 300)  # one in five of its runs is long
@@ -186,13 +180,7 @@ def test_room_is_kept_for_a_large_task_by_what_is_learnt_and_short_ones_run_besi
         rounds.changed()
         hand_in(runs, 2)
         rounds.round()
-        submit(large, {"handler": "demo.echo", "tier": "whole"})
-
-        def impatient() -> bool:
-            rounds.round()
-            return rounds.dispatcher._wants_ends
-
-        wait_until(impatient, message="the large task has waited long enough")
+        rounds.keep_room_for(large)
         hand_in(long, 1)
         hand_in(short, 1)
         result = rounds.round()
