@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from scheduler_ext.core.types import Decision, Reason, Snapshot
+from scheduler_ext.core.types import Decision, Opening, Reason, Snapshot
 from scheduler_ext.core.work import (
     Asked,
     Changes,
@@ -48,6 +48,9 @@ class RoundStore(Protocol):
         ``ends``: with the moments at which what runs is expected to end, which only keeping room needs.
         """
 
+    def any_ready(self) -> bool:
+        """Whether any task is ready."""
+
     def share(self) -> SharePolicy:
         """The share policy that is chosen for the cell now."""
 
@@ -56,6 +59,12 @@ class RoundStore(Protocol):
 
     def claim(self, epoch: int, decisions: Sequence[Decision]) -> list[Decision]:
         """Commit claims by compare-and-set under the leader's epoch; returns those that were won."""
+
+    def widen(self, epoch: int, openings: Sequence[Opening]) -> None:
+        """Add to the openings under the leader's epoch, and close those of lines of which nothing came lately."""
+
+    def withdraw(self) -> None:
+        """Give no room ahead any more: what is claimed of it by now is in flight."""
 
     def park(self, task_ids: Sequence[str], reason: Reason = Reason.MUTEX) -> int:
         """Take tasks out of the ready lines until their mutex key is free, or their rate allows them."""

@@ -247,6 +247,10 @@ class Snapshot:
     Only of tenants that have such workflows.
     """
     kept: Kept = NOBODY
+    openings: tuple[Opening, ...] = ()
+    """Room given ahead; the nodes, and the limits of tenants, count it as taken."""
+    recent: tuple[LineView, ...] = ()
+    """Lines of which tasks came lately, the latest first; of each handler one task as an example."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -263,6 +267,33 @@ class Decision:
     expected_us: int
     """Its expected run time in the batch it joins; 0: not learnt."""
     exclusive: bool
+    handler_id: int | None = None
+    alone: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """Room at a node that is decided on ahead, for the next tasks of a line and handler: whoever stores one claims it."""
+
+    line_id: int
+    handler_id: int
+    alone: bool
+    node_id: int
+    kind: WorkKind
+    queue: QueueName
+    slot_milli: int
+    """Thousandths of a slot that each task takes."""
+    expected_us: int
+    """The expected run time of each; 0: it takes a whole slot."""
+    places: int
+    """So many tasks may come."""
+    given: int = 0
+    """The places there were when it was last widened."""
+
+    @property
+    def key(self) -> tuple[int, int, bool]:
+        """What it is for."""
+        return self.line_id, self.handler_id, self.alone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +17,11 @@ from scheduler_ext.core.errors import first_line
 from scheduler_ext.core.types import NOBODY, Decision, Plan, Reason, RoundResult, Snapshot
 from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.mutex import LockMirror
-from scheduler_ext.dispatch.queue_manager import QueueManager
+from scheduler_ext.dispatch.queue_manager import ROOM, QueueManager
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.ports import RoundStore
 from scheduler_ext.preemption.controller import TurnTaking
+from scheduler_ext.round.openings import in_the_way, lacking, openings
 from scheduler_ext.round.prioritizer import prioritize
 
 log = logging.getLogger(__name__)
@@ -40,6 +42,8 @@ _ASIDE = {
     Reason.NEVER_FITS: Reason.NEVER_FITS,
 }
 """The reasons for which a task is parked, each with the name of that parking."""
+AHEAD_S = 0.002
+"""The longest time between a round that found room for all that was there, and the next one, which gives room ahead."""
 MIN_PAUSE_MS = 4
 """Under load the least time between two rounds, so that they stay large and few."""
 
@@ -67,6 +71,8 @@ class Dispatcher:
         self.locks = LockMirror(queues.client, queues.keys, conf.node_lease_s + conf.leader_lease_s)
         self.epoch = 0
         self.leads = False
+        self._short = False
+        """Whether some that may come find no room given ahead."""
         self.turns: TurnTaking | None = None
         """Set if running tasks are to make room for what waits."""
         self._renewed = float("-inf")
@@ -103,15 +109,17 @@ class Dispatcher:
             promoted = len(moved)
             if moved:
                 self.queues.tell(moved, room=False)
-        # 2. Take the snapshot, without what is held back until others have started.
-        snapshot = self.store.snapshot(ends=self._wants_ends)
-        if self._kept is not NOBODY:
-            snapshot = replace(snapshot, kept=self._kept)
-        if self.turns is not None:
-            snapshot = self.turns.hold(snapshot)
-        # 3. Decide: who runs next, and where.
-        plan = prioritize(snapshot, self.conf, self.share or self.store.share())
+        # 2. Take the snapshot, and decide: who runs next, and where. Room given ahead goes to what waits.
+        snapshot, plan = self._decide()
+        if in_the_way(snapshot, plan, self.conf):
+            self.store.withdraw()
+            snapshot, plan = self._decide()
         self._wants_ends, self._kept = plan.wants_ends, plan.kept
+        # 3. Give room ahead, where none is asked for now.
+        if self.turns is None or not self.turns.holds:
+            wider = openings(snapshot, plan, self.conf, self.share or self.store.share())
+            self.store.widen(self.epoch, wider)
+            self._short = lacking(snapshot, wider)
         # 4. Claim what was decided, if it still is what the snapshot said.
         won = self.store.claim(self.epoch, plan.decisions)
         self.locks.follow(self.store.locks, new=plan.excludes)
@@ -122,15 +130,24 @@ class Dispatcher:
         if self.turns is not None:
             self.turns.look(snapshot, plan, self.epoch)
         # 7. Fit the next snapshot's size, and show this round.
-        wider = self.store.look(decided=len(plan.decisions), more=plan.more)
+        deeper = self.store.look(decided=len(plan.decisions), more=plan.more)
         if self.watch is not None:
             self.watch(snapshot, plan, won, time.monotonic() - began)
         self.last = RoundResult(
             nominated=len(plan.decisions) + len(plan.left), decided=len(plan.decisions), claimed=len(won), woken=woken,
             promoted=promoted, returned=returned, left=plan.left, utilization_permille=plan.utilization_permille,
-            again=wider or self.queues.lost or len(won) >= self.conf.round_limit, seconds=time.monotonic() - began,
+            again=deeper or self.queues.lost or len(won) >= self.conf.round_limit, seconds=time.monotonic() - began,
         )  # fmt: skip
         return self.last
+
+    def _decide(self) -> tuple[Snapshot, Plan]:
+        """Decide on this moment, without what is held back until others have started."""
+        snapshot = self.store.snapshot(ends=self._wants_ends)
+        if self._kept is not NOBODY:
+            snapshot = replace(snapshot, kept=self._kept)
+        if self.turns is not None:
+            snapshot = self.turns.hold(snapshot)
+        return snapshot, prioritize(snapshot, self.conf, self.share or self.store.share())
 
     def _set_aside(self, snapshot: Snapshot, plan: Plan) -> None:
         """Park what would only block its line: tasks waiting for a key, a rate, or a node that does not exist."""
@@ -145,10 +162,15 @@ class Dispatcher:
             if kind is not Reason.NEVER_FITS or snapshot.nodes:
                 self.store.park(task_ids, kind)
 
+    def wants_room(self) -> bool:
+        """Whether free room changes anything: something waits, or some that may come find none given ahead."""
+        return bool(self.last.left) or self._short or self.store.any_ready()
+
     def pause_s(self) -> float:
         """How long to wait for a hint before the next round: until something is due, at most the round's interval."""
         due = self.store.next_due_s() if not self.last.claimed else None
-        longest = ROUND_INTERVAL_S
+        # What came has room: the next round, which decides nothing, gives room ahead to what may follow.
+        longest = AHEAD_S if self.last.claimed and not self.last.left else ROUND_INTERVAL_S
         if self.turns is not None:
             longest = min(longest, self.turns.pause_s())
         return longest if due is None else min(longest, max(0.001, due))
@@ -163,8 +185,8 @@ class HintListener:
         self._pubsub: Any = None
         self._client: redis_client.Redis | None = None
 
-    def wait(self, timeout: float) -> bool:
-        """Wait for a hint for at most ``timeout`` seconds; True when one came. All hints there count as one."""
+    def wait(self, timeout: float) -> AbstractSet[str]:
+        """Wait for hints for at most ``timeout`` seconds; returns which came, each once."""
         try:
             if self._pubsub is None:
                 self._client = redis_client.connect(self.url, socket_timeout=5.0, socket_connect_timeout=0.5)
@@ -172,15 +194,17 @@ class HintListener:
                 self._pubsub.subscribe(self.channel)
             deadline = time.monotonic() + timeout
             while (left := deadline - time.monotonic()) > 0:
-                if self._pubsub.get_message(timeout=left) is not None:
-                    while self._pubsub.get_message(timeout=0) is not None:
-                        pass
-                    return True
-            return False
+                message = self._pubsub.get_message(timeout=left)
+                heard = set()
+                while message is not None:
+                    heard.add(bytes(message["data"]).decode(errors="replace"))
+                    message = self._pubsub.get_message(timeout=0)
+                if heard:
+                    return heard
         except (redis_client.RedisError, OSError):
             self.close()
             time.sleep(min(timeout, 0.2))
-            return False
+        return frozenset()
 
     def close(self) -> None:
         """Close the connection; the next wait opens it anew."""
@@ -191,6 +215,15 @@ class HintListener:
                 except (redis_client.RedisError, OSError):
                     log.debug("closing a broken Redis connection failed", exc_info=True)
         self._pubsub = self._client = None
+
+
+def _rest(dispatcher: Dispatcher, hints: HintListener) -> None:
+    """Wait until something may have to be decided; where nothing waits for room, news of it is no reason."""
+    until = time.monotonic() + dispatcher.pause_s()
+    while (left := until - time.monotonic()) > 0:
+        heard = hints.wait(left)
+        if heard and (heard != {ROOM} or dispatcher.wants_room()):
+            return
 
 
 def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool],
@@ -213,7 +246,7 @@ def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool
                 continue
             if result.claimed:
                 time.sleep(min(MIN_PAUSE_MS / 1000, result.seconds))
-            hints.wait(dispatcher.pause_s())
+            _rest(dispatcher, hints)
         except away as error:
             failures += 1
             log.warning("round failed, trying again: %s", first_line(error))

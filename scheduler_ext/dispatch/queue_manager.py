@@ -19,6 +19,8 @@ from scheduler_ext.dispatch.refusals import Kind, refusals
 log = logging.getLogger(__name__)
 
 
+ROOM = "room"
+"""The hint that a node has free room; what it ran may have made other work ready."""
 CLAIM = re.compile(rb"\d{1,15}:([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}):(\d{1,9})")
 """An entry as :func:`encode` writes it."""
 
@@ -121,7 +123,7 @@ class QueueManager:
                 if changes:
                     change_feed.add(self.client, self.keys, changes, through=pipe)
                 if room:
-                    pipe.publish(self.keys.hints(self.conf.cell), "room")
+                    pipe.publish(self.keys.hints(self.conf.cell), ROOM)
                 pipe.execute()
         except redis_client.RedisError:
             log.debug("changes not told", exc_info=True)

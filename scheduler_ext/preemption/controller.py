@@ -89,6 +89,11 @@ class TurnTaking:
         waiting_for = {task_id: held.lets_by for task_id, held in self._held.items()}
         return pure.offered(snapshot, self.conf, self.share(), waiting_for, ahead)
 
+    @property
+    def holds(self) -> bool:
+        """Whether a task that yielded is held back."""
+        return bool(self._held)
+
     def _started(self, plan: Plan) -> None:
         """What was let by has its room: nobody waits for it any more."""
         started = frozenset(decision.task_id for decision in plan.decisions)

@@ -157,6 +157,8 @@ class _Round:
                 fence=task.fence,
                 expected_us=task.expected_us or 0,
                 exclusive=not milli,
+                handler_id=task.handler_id,
+                alone=task.alone,
             )
         )
         return None

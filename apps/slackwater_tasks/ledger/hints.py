@@ -8,11 +8,15 @@ import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
+from uuid import UUID
 
+from scheduler_ext.core.types import QueueName, WorkKind
 from scheduler_ext.core.work import Change
 from scheduler_ext.dispatch import change_feed, redis_client
 from scheduler_ext.dispatch.keys import Keys
+from scheduler_ext.dispatch.queue_manager import encode
 from slackwater_conf import conf
+from slackwater_tasks.ledger.rows import Place
 
 log = logging.getLogger(__name__)
 
@@ -38,14 +42,14 @@ class _Sender:
         self._lock = threading.Lock()
         self._connection: Any = None
 
-    def publish(self, channel: str, message: str) -> None:
-        """Send a hint; ``RedisError`` when Redis is away. A connection lost since the last hint is opened anew."""
+    def send(self, *commands: Sequence[Any]) -> None:
+        """Send commands; ``RedisError`` when Redis is away. A connection lost since the last ones is opened anew."""
         with self._lock:
             if self._connection is None or not self._answered():
                 # Not out of the pool: what it wants to be asked differs from one release of redis-py to the next.
                 self._connection = self._pool.connection_class(**self._pool.connection_kwargs)
             try:
-                self._connection.send_command("PUBLISH", channel, message)
+                self._connection.send_packed_command(self._connection.pack_commands(commands))
             except redis_client.RedisError:
                 self._give_up()
                 raise
@@ -74,9 +78,9 @@ def _sender(url: str, _pid: int) -> _Sender:
     return _Sender(_client(url))
 
 
-def _publish(channel: str, message: str) -> None:
+def _send(*commands: Sequence[Any]) -> None:
     try:
-        _sender(conf().redis_url, os.getpid()).publish(channel, message)
+        _sender(conf().redis_url, os.getpid()).send(*commands)
     except redis_client.RedisError as error:
         log.debug("hint not sent: %s", error)
 
@@ -87,12 +91,28 @@ def keys() -> Keys:
 
 
 def wake_dispatcher(cell: str) -> None:
-    _publish(keys().hints(cell), "work")
+    _send(_wake(cell))
+
+
+def _wake(cell: str) -> Sequence[Any]:
+    return "PUBLISH", keys().hints(cell), "work"
+
+
+def hand_over(place: Place, task_ids: Sequence[UUID], cell: str) -> None:
+    """Push the claims of tasks that were claimed as they were stored to their node.
+
+    What is lost on the way is taken back like any other claim that nobody begins. Where few places are left the
+    dispatcher is told.
+    """
+    queue = keys().claims(place.node_id, WorkKind(place.kind), QueueName(place.queue))
+    claims = [encode(str(task_id), 1, place.expected_us) for task_id in task_ids]
+    push = ("RPUSH", queue, *claims)
+    _send(push, _wake(cell)) if place.low else _send(push)
 
 
 def tell_node(node_id: int) -> None:
     """Tell a node to look for cancellations now."""
-    _publish(keys().control(node_id), "cancel")
+    _send(("PUBLISH", keys().control(node_id), "cancel"))
 
 
 def tell_changes(changes: Sequence[Change | tuple[Any, ...]]) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.labels import labels_of
@@ -20,6 +21,7 @@ from scheduler_ext.core.types import (
     PER_CHILD,
     Decision,
     LineView,
+    Opening,
     PoolView,
     Reason,
     RunEnd,
@@ -35,7 +37,7 @@ from scheduler_ext.core.work import Changes, Lead, Lock
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.ports import RoundStore
 from scheduler_ext.round.gate import share_milli
-from slackwater_tasks.ledger import active_policies, sql, transitions
+from slackwater_tasks.ledger import active_policies, openings, sql, transitions
 from slackwater_tasks.ledger import expected_ends as running_ends
 from slackwater_tasks.ledger.active_policies import Chosen
 from slackwater_tasks.ledger.connection import Database
@@ -45,6 +47,7 @@ from slackwater_tasks.ledger.rate_windows import RateBook
 from slackwater_tasks.ledger.snapshot_rows import (
     Flight,
     LineInfo,
+    Reference,
     line_info,
     node_view,
     pool_view,
@@ -64,27 +67,7 @@ MAX_NOMINATED = 4096
 """The most tasks one round looks at."""
 FEW = 64
 """The least number of tasks a round looks at beside the heads of each line; more while they all find room."""
-
-
-@dataclass(slots=True)
-class Reference:
-    """What a round needs beside the hot rows, read anew every second."""
-
-    read_at: float = float("-inf")
-    lines: dict[int, LineInfo] = field(default_factory=dict)
-    tenants: dict[int, tuple[bool, int, int, int, int]] = field(default_factory=dict)
-    plans: dict[int, str] = field(default_factory=dict)
-    """The name of each tenant's plan."""
-    paused: frozenset[int] = frozenset()
-    """The handlers that exist."""
-    handlers: dict[int, tuple[str, WorkKind, bool]] = field(default_factory=dict)
-    run_times: RunTimes = field(default_factory=RunTimes)
-    unknown: set[str] = field(default_factory=set)
-    """Handlers without a learnt run time that a round has met."""
-    learnt_at: float = float("-inf")
-    chosen: Chosen | None = None
-    split: set[int] = field(default_factory=set)
-    """The tenants that have workflows with a share of their own."""
+NO_TASK = str(UUID(int=0))
 
 
 def _milli(decision: Decision) -> int:
@@ -103,6 +86,7 @@ class PgRoundStore(RoundStore):
         self.reference = Reference()
         self.rates = RateBook()
         self.past = LivePast(conf.cell)
+        self.ahead = openings.Ahead()
         self._epoch = 0
         self._last: Snapshot | None = None
         self._looked = float("-inf")
@@ -173,20 +157,27 @@ class PgRoundStore(RoundStore):
         """
         conn = self.db.conn
         self._refresh()
+        recent = self.ahead.recent()
         # As many heads as the room of the last round asks for come along, unless something must go before them.
         heads = self._heads(self._room) if self._room and not (self.rates.limits or self.reference.paused) else 0
         with conn.pipeline():
             nodes_cur = conn.execute(sql.snapshot.NODES, (self.conf.cell,))
+            ahead_cur = conn.execute(sql.openings.OUTSTANDING, (self.conf.cell, self._epoch)) if recent else None
             flight_cur = conn.execute(sql.snapshot.IN_FLIGHT)
             mutex_cur = conn.execute(sql.snapshot.MUTEX_HELD)
             heads_cur = conn.execute(sql.snapshot.NOMINATE, (heads,)) if heads else None
             node_rows, flight_rows, held = nodes_cur.fetchall(), flight_cur.fetchall(), dict(mutex_cur.fetchall())
             head_rows = heads_cur.fetchall() if heads_cur is not None else []
+            given = openings.read(ahead_cur.fetchall()) if ahead_cur is not None else ()
         flights, tenants, pools, workflows = self._in_flight(flight_rows)
         now = time.time()
         over = self._ends(now) if ends else {}
+        if given and not {each.node_id for each in given} <= {row[0] for row in node_rows}:
+            self.withdraw()  # of a node that is gone
+            given = ()
+        openings.hold(given, flights, self.reference.lines)
         nodes = tuple(node_view(row, flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in node_rows)
-        room = self._room = sum(room_of(node) for node in nodes)
+        room = self._room = sum(map(room_of, nodes)) + sum(each.places * each.slot_milli for each in given)
         rates = self.rates.count(conn)
         if rates and room:
             self.rates.unpark(conn)
@@ -200,9 +191,26 @@ class PgRoundStore(RoundStore):
             lines = self.rates.mark(conn, lines)
         self._last = self.past.count(conn, Snapshot(
             now=now, cell=self.conf.cell, nodes=nodes, tenants=tenants, lines=lines, mutex_held=held,
-            rates_left=rates, pools=pools, workflows=workflows,
+            rates_left=rates, pools=pools, workflows=workflows, openings=given,
         ), self.share())  # fmt: skip
+        if recent and not self.rates.limits:
+            # Past use has been counted by what is in flight: room given ahead is nobody's use.
+            counted = openings.in_flight(tenants, given, self.reference.lines)
+            self._last = replace(self._last, recent=self._examples(recent, now), tenants=counted)
         return self._last
+
+    def any_ready(self) -> bool:
+        row = self.db.conn.execute(sql.snapshot.ANY_READY).fetchone()
+        return bool(row and row[0])
+
+    def _examples(self, recent: Sequence[openings.Key], now: float) -> tuple[LineView, ...]:
+        """Of lines of which tasks came lately, one task as an example of each handler's."""
+        known, lines = self.reference, dict[int, list[Any]]()
+        for line_id, handler_id, alone in recent:
+            if line_id in known.lines and handler_id in known.handlers and known.lines[line_id].cell == self.conf.cell:
+                row = (NO_TASK, line_id, 0, 0, int(now * 1e6), 1, handler_id, 0, alone, None, 1, None, None)
+                lines.setdefault(line_id, []).append(row)
+        return tuple(self._line_view(line_id, known.lines[line_id], rows) for line_id, rows in lines.items())
 
     def view(self, heads: int, *, ready: Sequence[Any] = (), ends: bool = False) -> Snapshot:
         """This moment with ``heads`` tasks of each line, changing nothing; for explaining, not for deciding.
@@ -242,7 +250,7 @@ class PgRoundStore(RoundStore):
             if ref.unknown and now - ref.learnt_at >= LEARN_S:
                 self._learn()
             return
-        conn = self.db.conn
+        conn, before = self.db.conn, (ref.lines, ref.tenants, ref.handlers, ref.chosen and ref.chosen.share)
         with conn.pipeline():
             lines = conn.execute(sql.snapshot.LINES)
             tenants = conn.execute(sql.snapshot.TENANTS)
@@ -261,6 +269,8 @@ class PgRoundStore(RoundStore):
         ref.chosen = active_policies.read(
             lambda sql, params: conn.execute(sql, params).fetchall(), self.conf, self.conf.cell
         )
+        if before != (ref.lines, ref.tenants, ref.handlers, ref.chosen.share):
+            self.withdraw()  # what was decided ahead may be decided otherwise now
         if ref.paused - paused:
             resume(conn)
         ref.paused, ref.read_at = paused, time.monotonic()
@@ -450,6 +460,7 @@ class PgRoundStore(RoundStore):
         else:
             won = self._claim(epoch, decisions)
         claimed = [d for d in decisions if d.task_id in won]
+        self.ahead.came(claimed)
         if self.past.use is not None:
             self.past.claimed(self._last, claimed, _milli)
         return claimed
@@ -457,6 +468,12 @@ class PgRoundStore(RoundStore):
     def _claim(self, epoch: int, decisions: Sequence[Decision]) -> set[str]:
         millis = [_milli(d) for d in decisions]
         return transitions.claim_if_ready(self.db.conn, self.conf, epoch, self.holder, decisions, millis)
+
+    def widen(self, epoch: int, openings: Sequence[Opening]) -> None:
+        self.ahead.widen(self.db.conn, self.conf.cell, epoch, self.holder, openings)
+
+    def withdraw(self) -> None:
+        self.db.conn.execute(sql.openings.WITHDRAW, (self.conf.cell,))
 
     def park(self, task_ids: Sequence[str], reason: Reason = Reason.MUTEX) -> int:
         """Park tasks whose mutex key is taken, or whose rate is used up.

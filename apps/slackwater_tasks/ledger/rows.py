@@ -163,6 +163,29 @@ LIVE_COLUMNS = GRAPH_COLUMNS[:-2]
 """The columns of which a task without a graph uses any."""
 
 
+class Own(NamedTuple):
+    """What a task does not share with others of its kind."""
+
+    kind: int
+    """The place of its kind's rows among those given."""
+    id: UUID
+    args: str
+    kwargs: str
+
+
+class Place(NamedTuple):
+    """Where tasks were claimed as they were stored: the columns of an opening."""
+
+    node_id: int
+    kind: str
+    queue: str
+    slot_milli: int
+    expected_us: int
+    places: int
+    low: bool
+    """Whether few places are left."""
+
+
 def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, chosen: Orders) -> LiveRow:
     """The narrow row of a task that becomes live ``at`` a time and ``arrived`` then or before."""
     spec = task.spec

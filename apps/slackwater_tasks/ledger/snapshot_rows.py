@@ -9,6 +9,7 @@ from typing import Any
 
 from scheduler_ext.core.labels import Labels, labels_of, with_names
 from scheduler_ext.core.resources import total, zero
+from scheduler_ext.core.run_times import RunTimes
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     MILLI,
@@ -22,6 +23,7 @@ from scheduler_ext.core.types import (
     WorkKind,
     add_slots,
 )
+from slackwater_tasks.ledger.active_policies import Chosen
 
 
 @dataclass(slots=True)
@@ -50,6 +52,27 @@ class LineInfo:
     labels: Labels | None = None
     workflow: str = ""
     weight: int = 1
+
+
+@dataclass(slots=True)
+class Reference:
+    """What a round needs beside the hot rows, read anew every second."""
+
+    read_at: float = float("-inf")
+    lines: dict[int, LineInfo] = field(default_factory=dict)
+    tenants: dict[int, tuple[bool, int, int, int, int]] = field(default_factory=dict)
+    plans: dict[int, str] = field(default_factory=dict)
+    """The name of each tenant's plan."""
+    paused: frozenset[int] = frozenset()
+    """The handlers that exist."""
+    handlers: dict[int, tuple[str, WorkKind, bool]] = field(default_factory=dict)
+    run_times: RunTimes = field(default_factory=RunTimes)
+    unknown: set[str] = field(default_factory=set)
+    """Handlers without a learnt run time that a round has met."""
+    learnt_at: float = float("-inf")
+    chosen: Chosen | None = None
+    split: set[int] = field(default_factory=set)
+    """The tenants that have workflows with a share of their own."""
 
 
 def line_info(row: Any) -> LineInfo:

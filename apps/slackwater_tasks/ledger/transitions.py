@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from scheduler_ext.conf import PROMOTE_LEAD_MS, SchedulerConf
@@ -30,7 +30,7 @@ from scheduler_ext.core.types import Decision
 from scheduler_ext.core.work import NEVER_AGAIN, Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
 from slackwater_tasks.ledger import copy_format, sql
-from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, LIVE_COLUMNS, TASK_COLUMNS
+from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, LIVE_COLUMNS, TASK_COLUMNS, LiveRow, Own, Place
 
 
 def array(values: Iterable[Any]) -> str:
@@ -53,28 +53,21 @@ def count_if_allowed(cur: Any, counts: Sequence[sql.store.Count]) -> Counted:
     return _count(cur, counts, sql.store.count_statement(len(counts)), [])
 
 
-class Own(NamedTuple):
-    """What a task does not share with others of its kind."""
-
-    kind: int
-    """The place of its kind's rows among those given."""
-    id: UUID
-    args: str
-    kwargs: str
-
-
 def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence[Sequence[Any]],
-                     narrow: Sequence[Sequence[Any]], tasks: Sequence[Own]) -> Counted:  # fmt: skip
+                     narrow: Sequence[Sequence[Any]], tasks: Sequence[Own], *, claim_s: float = 0.0,
+                     ) -> tuple[Counted, Place | None]:  # fmt: skip
     """Count and write tasks of a few kinds in one statement; returns the counters that allowed it.
 
-    ``wide``, ``narrow``: a row of each kind, that of any task of it. Takes a prepared cursor.
+    ``wide``, ``narrow``: a row of each kind, that of any task of it. ``claim_s``: they are of one kind, and claimed for
+    so many seconds where the dispatcher left room for them, which is returned too. Takes a prepared cursor.
     """
     columns: tuple[str, ...] = GRAPH_COLUMNS
     if not any(row[-1] is not None for row in narrow):  # of no graph: what they have nothing in need not be told
         columns, narrow = LIVE_COLUMNS, [row[: len(LIVE_COLUMNS)] for row in narrow]
     lone = len(tasks) == 1
     wide_columns = TASK_COLUMNS if wide else ()
-    statement = sql.store.store_statement(len(counts), len(narrow), wide_columns, columns, lone=lone)
+    opens = bool(claim_s)
+    statement = sql.store.store_statement(len(counts), len(narrow), wide_columns, columns, lone=lone, opens=opens)
     own: Sequence[Any] = tasks[0][1:]
     if not lone:
         own = (
@@ -83,7 +76,16 @@ def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence
             array(copy_format.element(task.args) for task in tasks),
             array(copy_format.element(task.kwargs) for task in tasks),
         )
-    return _count(cur, counts, statement, [own, *(_SHARED_WIDE(row) for row in wide), *(row[1:] for row in narrow)])
+    rows = [own, *(_SHARED_WIDE(row) for row in wide), *(row[1:] for row in narrow)]
+    if not opens:
+        return _count(cur, counts, statement, rows), None
+    row = LiveRow._make((*narrow[0], *(None,) * (len(GRAPH_COLUMNS) - len(columns))))
+    asked = (len(tasks), row.line_id, row.handler_id, row.alone or row.total_attempts == 1, claim_s)
+    values = [value for part in (*counts, *rows, asked) for value in part]
+    found = cur.execute(statement, values).fetchone()
+    if found is None:
+        return {}, None
+    return {found[0]: found[1:3]}, Place(*found[3:]) if found[3] is not None else None
 
 
 _SHARED_WIDE = itemgetter(*(n for n, column in enumerate(TASK_COLUMNS) if column not in sql.store.OF_TASK))

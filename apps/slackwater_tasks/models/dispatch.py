@@ -8,7 +8,7 @@ from django.db.models.functions import Now
 
 from scheduler_ext.core.states import Category
 from slackwater_conf.columns import ArrayField
-from slackwater_tasks.models.base import choices
+from slackwater_tasks.models.base import LooseKey, choices
 from slackwater_tenants.scoping import TenantOwned
 
 
@@ -94,6 +94,27 @@ class Leader(models.Model):
 
     def __str__(self) -> str:
         return f"{self.cell}: {self.holder} ({self.epoch})"
+
+
+class Opening(models.Model):
+    """Room at a node that the dispatcher has decided on ahead, for the next tasks of a line and handler.
+
+    Whoever stores such a task claims it there in the same statement. Its table is not logged: openings may vanish.
+    """
+
+    pk = models.CompositePrimaryKey("line", "handler", "alone")
+    line = LooseKey(Line)
+    handler = LooseKey("slackwater_resources.Handler")
+    alone = models.BooleanField(help_text="For tasks that never share a batch.")
+    cell = models.CharField(max_length=63)
+    epoch = models.BigIntegerField(help_text="Of the leader who decided on it: it ends with that leadership.")
+    node = LooseKey("slackwater_resources.Node")
+    kind = models.CharField(max_length=10)
+    queue = models.CharField(max_length=10)
+    slot_milli = models.SmallIntegerField(help_text="Thousandths of a slot that each task takes.")
+    expected_us = models.IntegerField(help_text="The expected run time; 0: it takes a whole slot.")
+    places = models.IntegerField(help_text="So many tasks may still come; below zero: more came, and it is closed.")
+    given = models.IntegerField(help_text="The places there were when it was last widened.")
 
 
 class Pause(models.Model):

@@ -12,12 +12,12 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from scheduler_ext.core.states import Category, EdgeOutcome
+from scheduler_ext.core.states import Category, EdgeOutcome, TaskState
+from slackwater_conf import conf
 from slackwater_tasks.ledger import active_policies, copy_format, hints, rows, transitions
 from slackwater_tasks.ledger.connection import prepared_cursor
-from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, TASK_COLUMNS, Accepted, LiveRow
+from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, TASK_COLUMNS, Accepted, LiveRow, Own, Place
 from slackwater_tasks.ledger.sql.store import Count
-from slackwater_tasks.ledger.transitions import Own
 from slackwater_tasks.runtime import checkpoints, trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
 from slackwater_tasks.submission import limits, webhook_address
@@ -73,7 +73,11 @@ def store(parts: Sequence[Part], at: datetime) -> set[int]:
     The refusal of a single part is raised (see :func:`slackwater_tasks.submission.limits.refuse`). Needs a transaction
     of the caller's, unless it is one part and :meth:`Part.is_plain`.
     """
-    stored = _write([_new_rows(part, at) for part in parts])
+    stored, place = _write([_new_rows(part, at) for part in parts])
+    if place is not None:
+        (part,) = parts
+        hints.hand_over(place, [task.id for task in part.tasks], part.tenant.cell)
+        return stored
     for part in parts:
         if part.tenant.pk in stored:
             _write_rest(part)
@@ -142,13 +146,18 @@ def _alike(task: Accepted) -> Any:
     return known if task.weight is None else (*known, task.weight, task.inherited, task.line_id)
 
 
-def _write(parts: Sequence[_Rows]) -> set[int]:
-    """Write and count rows; returns their tenants. The refusal of a single part is raised."""
+def _write(parts: Sequence[_Rows]) -> tuple[set[int], Place | None]:
+    """Write and count rows; returns their tenants, and where they are claimed if there was an opening for them.
+
+    The refusal of a single part is raised.
+    """
     counts = [part.count for part in parts]
     few = _of_few_kinds(parts) if sum(count.n for count in counts) <= AT_ONCE else None
+    place = None
     with prepared_cursor() as cur:
         if few is not None:
-            stored = transitions.store_if_counted(cur, counts, *few)
+            claim_s = conf().scheduler.claim_ttl_s if _may_be_claimed(few[1]) else 0.0
+            stored, place = transitions.store_if_counted(cur, counts, *few, claim_s=claim_s)
         elif len(parts) == 1:
             # The counters last: nobody waits for them while the rows are written.
             transitions.store(cur, parts[0].wide_lines(), parts[0].narrow_lines())
@@ -162,7 +171,20 @@ def _write(parts: Sequence[_Rows]) -> set[int]:
             limits.refuse(cur, parts[0].tenant, counts[0])
     for part in parts[:1]:
         limits.note(part.tenant.plan, *stored.get(part.tenant.pk, (0, 0.0)))
-    return set(stored)
+    return set(stored), place
+
+
+def _may_be_claimed(narrow: Sequence[Sequence[Any]]) -> bool:
+    """Whether tasks may be claimed as they are stored: alike, ready, and with nothing that only a round can decide.
+
+    In a transaction of the caller's they may not: it would hold the opening, and with it the dispatcher, as long as it
+    lasts.
+    """
+    if len(narrow) > 1 or connection.in_atomic_block:
+        return False
+    row = LiveRow._make(narrow[0])
+    plain = row.mutex_key is None and row.rate_key is None and row.handler_id is not None and row.work_us is None
+    return plain and row.state == TaskState.READY
 
 
 def _of_few_kinds(parts: Sequence[_Rows]) -> tuple[list[Sequence[Any]], list[Sequence[Any]], list[Own]] | None:

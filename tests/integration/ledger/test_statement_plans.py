@@ -75,6 +75,7 @@ PLANS: dict[str, dict[str, str]] = {
         "HELD_BY_GONE": "livetask.in_flight",
         "HELD_BY": "livetask.in_flight",
     },
+    "openings": {"OUTSTANDING": "", "WIDEN": "", "WITHDRAW": "", "CLOSE": ""},
     "parking": {
         "PARK": "livetask.pkey",
         "UNPARK": "livetask.mutex livetask.pkey",
@@ -113,6 +114,7 @@ PLANS: dict[str, dict[str, str]] = {
         "NODES": "",
         "IN_FLIGHT": "livetask.in_flight",
         "MUTEX_HELD": "livetask.in_flight livetask.mutex",
+        "ANY_READY": "livetask.ready",
         "NOMINATE": "livetask.ready",
         "LINES": "",
         "TENANTS": "",

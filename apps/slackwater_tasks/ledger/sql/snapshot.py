@@ -28,6 +28,7 @@ WITH RECURSIVE active AS (
     SELECT (SELECT l.line_id FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id > a.line_id
             ORDER BY l.line_id LIMIT 1)
     FROM active a WHERE a.line_id IS NOT NULL)""")
+ANY_READY = named("SELECT EXISTS (SELECT 1 FROM slackwater_tasks_livetask WHERE phase = :phase.READY)")
 NOMINATE = named(f"""{ACTIVE_LINES}
 SELECT h.* FROM active a CROSS JOIN LATERAL (
     SELECT l.task_id::text, l.line_id, l.fence, l.rank_group, l.rank, l.kind, l.handler_id, l.priority,

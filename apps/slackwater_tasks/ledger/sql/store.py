@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, get_type_hints
 from django.db import connection, models
 
 from scheduler_ext.core.sql import named
+from slackwater_tasks.ledger.sql import openings
 from slackwater_tasks.models import LiveTask, Task
 
 
@@ -66,13 +67,15 @@ OF_TASK: Final = ("id", "args", "kwargs")
 
 
 @lru_cache(maxsize=256)
-def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tuple[str, ...], *, lone: bool) -> str:
+def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tuple[str, ...], *, lone: bool,
+                    opens: bool = False) -> str:  # fmt: skip
     """The statement that counts the tasks of some tenants, and writes the rows of those whose counters allow it.
 
     ``kinds``: of so many kinds; ``lone``: one task. ``wide``, ``narrow``: the columns of the task table (none: no rows
     of it) and of the live table, of which a kind's row is given once. Parameters: the counts, of each task its kind's
     number, its id and arguments as four arrays (as three values of a lone one), then the rows of the kinds without the
-    columns that are a task's own.
+    columns that are a task's own. ``opens``: those of one kind are claimed where there is an opening for them all; its
+    parameters (:func:`openings.claim_part`) and the seconds that the claim lasts come last.
     """
     first = 1 + tenants * len(Count._fields)
     if lone:
@@ -88,24 +91,34 @@ def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tup
     if wide:
         inserts.append(_insert("task", Task, {name: name for name in OF_TASK}, wide, kinds, first))
         first += kinds * (len(wide) - len(OF_TASK))
-    inserts.append(_insert("live", LiveTask, {"task_id": "id"}, narrow, kinds, first))
-    return f"""WITH counted AS ({count_statement(tenants)}),
-given AS {"NOT MATERIALIZED " if lone else ""}({given}),
-{", ".join(inserts)} SELECT * FROM counted"""  # noqa: S608
+    after = first + kinds * (len(narrow) - 1)
+    ttl = f"${after + openings.PARAMETERS}" if opens else ""
+    inserts.append(_insert("live", LiveTask, {"task_id": "id"}, narrow, kinds, first, ttl=ttl))
+    parts = [f"WITH counted AS ({count_statement(tenants)})",
+             f"given AS {'NOT MATERIALIZED ' if lone else ''}({given})"]  # fmt: skip
+    if opens:
+        parts.append(openings.claim_part(after))
+    found = "counted.*, place.* FROM counted LEFT JOIN place ON place.places >= 0" if opens else "* FROM counted"
+    return f"{', '.join([*parts, *inserts])} SELECT {found}"
 
 
 def _insert(label: str, model: type[models.Model], own: Mapping[str, str], columns: Sequence[str], kinds: int,
-            first: int) -> str:  # fmt: skip
+            first: int, *, ttl: str = "") -> str:  # fmt: skip
+    """The part that inserts rows; ``ttl``: those of an opening are claimed for so many seconds."""
     shared = [column for column in columns if column not in own]
     names = ", ".join(shared)
     known = {field.attname: field.db_type(connection) or "" for field in model._meta.concrete_fields}
     # Without its length: a value too long is refused as the column has it, not cut by the cast.
     types = [re.sub(r"\(\d+\)", "", known[column]) for column in shared]
+    values = {name: f"given.{source}" for name, source in own.items()} | {name: f"v.{name}" for name in shared}
+    if ttl:
+        values |= {name: value.format(ttl=ttl) for name, value in openings.CLAIMED.items()}
     return f"""{label} AS (
-    INSERT INTO {model._meta.db_table} ({", ".join(own)}, {names})
-    SELECT {", ".join(f"given.{name}" for name in own.values())}, {", ".join(f"v.{name}" for name in shared)}
+    INSERT INTO {model._meta.db_table} ({", ".join(values)})
+    SELECT {", ".join(values.values())}
     FROM (VALUES {_values(types, kinds, first, numbered=True)}) AS v(like_row, {names})
-    JOIN counted ON counted.tenant_id = v.tenant_id JOIN given ON given.like_row = v.like_row)"""  # noqa: S608 - names and types of ours
+    JOIN counted ON counted.tenant_id = v.tenant_id JOIN given ON given.like_row = v.like_row
+    {"LEFT JOIN place ON true" if ttl else ""})"""  # noqa: S608 - names and types of ours
 
 
 def _values(types: Sequence[str], rows: int, first: int, *, numbered: bool = False) -> str:

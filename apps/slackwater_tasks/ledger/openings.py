@@ -1,0 +1,105 @@
+"""Openings as the dispatcher keeps them: of which lines tasks came lately, and what is given ahead of their room."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from scheduler_ext.core.resources import add, part, peak
+from scheduler_ext.core.types import MILLI, PER_CHILD, Decision, Opening, QueueName, TenantView, WorkKind
+from scheduler_ext.round.openings import MOST
+from slackwater_tasks.ledger import sql
+from slackwater_tasks.ledger.snapshot_rows import Flight, LineInfo
+
+Key = tuple[int, int, bool]
+"""A line, a handler, and whether its tasks never share a batch."""
+LATELY_S: Final = 600.0
+"""An opening of which nothing is claimed for so long is closed."""
+
+
+class Ahead:
+    """What one dispatcher knows of its openings."""
+
+    def __init__(self) -> None:
+        self._came: dict[Key, float] = {}
+        """When the last task of each came; the latest last."""
+        self._kept: tuple[int, list[Key]] = (-1, [])
+        """Whose openings may be there, and the epoch that was."""
+
+    def came(self, claimed: Iterable[Decision]) -> None:
+        """Note that tasks of these lines and handlers came."""
+        keys = {(d.line_id, d.handler_id, d.alone) for d in claimed if d.handler_id is not None and d.line_id > 0}
+        for key in keys:
+            self._note(key)
+
+    def _note(self, key: Key) -> None:
+        self._came.pop(key, None)
+        self._came[key] = time.monotonic()
+
+    def recent(self) -> list[Key]:
+        """Of which tasks came lately, the latest first."""
+        since = time.monotonic() - LATELY_S
+        return [key for key, at in reversed(self._came.items()) if at >= since][:MOST]
+
+    def widen(self, conn: Any, cell: str, epoch: int, holder: str, wider: Sequence[Opening]) -> None:
+        """Add to openings, under the leader's epoch; close those of which nothing came lately."""
+        for opening in wider:
+            if opening.key in self._came:
+                self._note(opening.key)  # what it had was claimed
+        recent = self.recent()
+        if self._kept[0] != epoch or not set(self._kept[1]) <= set(recent):
+            self._came = {key: at for key, at in self._came.items() if key in recent}
+            conn.execute(sql.openings.CLOSE, {"cell": cell, "epoch": epoch, **_keys(recent)})
+        self._kept = (epoch, recent)
+        if wider:
+            conn.execute(sql.openings.WIDEN, {
+                "cell": cell, "epoch": epoch, "holder": holder, **_keys([each.key for each in wider]),
+                "nodes": [each.node_id for each in wider], "kinds": [each.kind.value for each in wider],
+                "queues": [each.queue.value for each in wider], "millis": [each.slot_milli for each in wider],
+                "expected": [each.expected_us for each in wider], "places": [each.places for each in wider],
+            })  # fmt: skip
+
+
+def _keys(keys: Sequence[Key]) -> dict[str, list[Any]]:
+    lines, handlers, alones = zip(*keys, strict=True) if keys else ((), (), ())
+    return {"lines": list(lines), "handlers": list(handlers), "alones": list(alones)}
+
+
+def read(rows: Iterable[Sequence[Any]]) -> tuple[Opening, ...]:
+    """Rows of ``OUTSTANDING``."""
+    return tuple(
+        Opening(line_id=line, handler_id=handler, alone=alone, node_id=node, kind=WorkKind(kind), queue=QueueName(queue),
+                slot_milli=milli, expected_us=expected, places=places, given=given)
+        for line, handler, alone, node, kind, queue, milli, expected, places, given in rows
+    )  # fmt: skip
+
+
+def hold(given: Iterable[Opening], flights: dict[int, Flight], lines: Mapping[int, LineInfo]) -> None:
+    """Count what is given ahead as taken from its nodes."""
+    for opening in given:
+        info = lines.get(opening.line_id)
+        if info is None:
+            continue
+        flight = flights.setdefault(opening.node_id, Flight())
+        if opening.slot_milli >= MILLI:
+            one = part(info.vector, PER_CHILD[opening.kind]) if opening.kind in PER_CHILD else info.vector
+            flight.exclusive_used = add(flight.exclusive_used, tuple(v * opening.places for v in one))
+            flight.exclusive_count[opening.kind] = flight.exclusive_count.get(opening.kind, 0) + opening.places
+        else:
+            flight.batch_peak = peak(flight.batch_peak, info.vector)
+            flight.batch_milli += opening.places * opening.slot_milli
+            flight.batch_count += opening.places
+
+
+def in_flight(tenants: Mapping[int, TenantView], given: Iterable[Opening],
+              lines: Mapping[int, LineInfo]) -> Mapping[int, TenantView]:  # fmt: skip
+    """The tenants with what is given ahead counted against how many tasks each may have in flight."""
+    counted = dict(tenants)
+    for opening in given:
+        info = lines.get(opening.line_id)
+        view = counted.get(info.tenant_id) if info is not None else None
+        if view is not None and view.max_in_flight is not None:
+            counted[view.tenant_id] = replace(view, in_flight=view.in_flight + opening.places)
+    return counted

@@ -1,0 +1,78 @@
+"""Openings: room that the leading dispatcher has decided on ahead, and the claim of it by whoever stores a task.
+
+A statement that stores a task locks its tenant's counters first, then an opening, and is a transaction by itself: so the
+dispatcher, who locks nothing before them, waits for it no longer than one statement takes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from scheduler_ext.core.sql import named
+from slackwater_tasks.ledger.sql.claims import LEAD
+
+# Read before what is in flight: a task that comes between is counted twice for once, and never not at all.
+OUTSTANDING = """
+SELECT line_id, handler_id, alone, node_id, kind, queue, slot_milli, expected_us, places, given
+FROM slackwater_tasks_opening WHERE cell = %s AND epoch = %s AND places > 0
+"""
+# What is there was counted as taken, so that adding to it is exact, however much of it is claimed meanwhile.
+_STAYS = "o.places > 0 AND o.epoch = excluded.epoch"
+WIDEN = f"""
+WITH {LEAD}
+INSERT INTO slackwater_tasks_opening AS o (line_id, handler_id, alone, cell, epoch, node_id, kind, queue, slot_milli,
+    expected_us, places, given)
+SELECT u.line, u.handler, u.alone, %(cell)s, %(epoch)s, u.node, u.kind, u.queue, u.milli, u.expected, u.places, u.places
+FROM unnest(%(lines)s::bigint[], %(handlers)s::bigint[], %(alones)s::bool[], %(nodes)s::bigint[], %(kinds)s::text[],
+    %(queues)s::text[], %(millis)s::int[], %(expected)s::int[], %(places)s::int[])
+    AS u(line, handler, alone, node, kind, queue, milli, expected, places)
+WHERE EXISTS (SELECT 1 FROM lead)
+ON CONFLICT (line_id, handler_id, alone) DO UPDATE SET cell = excluded.cell, epoch = excluded.epoch,
+    node_id = excluded.node_id, kind = excluded.kind, queue = excluded.queue, slot_milli = excluded.slot_milli,
+    expected_us = excluded.expected_us,
+    places = excluded.places + CASE WHEN {_STAYS} THEN o.places ELSE 0 END,
+    given = excluded.places + CASE WHEN {_STAYS} THEN o.places ELSE 0 END
+WHERE NOT ({_STAYS}) OR (o.node_id, o.kind, o.slot_milli) = (excluded.node_id, excluded.kind, excluded.slot_milli)
+"""  # noqa: S608 - statements of ours
+WITHDRAW = "UPDATE slackwater_tasks_opening SET places = 0 WHERE cell = %s AND places > 0"
+# What nobody has used for a while, and all that an earlier leader left.
+CLOSE = """
+DELETE FROM slackwater_tasks_opening o WHERE cell = %(cell)s AND (epoch <> %(epoch)s OR NOT EXISTS (
+    SELECT 1 FROM unnest(%(lines)s::bigint[], %(handlers)s::bigint[], %(alones)s::bool[]) AS u(line, handler, alone)
+    WHERE (u.line, u.handler, u.alone) = (o.line_id, o.handler_id, o.alone)))
+"""
+
+
+PARAMETERS: Final = 4
+"""Those of the part that claims."""
+
+
+def claim_part(first: int) -> str:
+    """The part of a statement that claims an opening for its tasks, ``counted`` before: no row, or one.
+
+    Parameters from ``first`` on: how many tasks, their line, handler, and whether they never share a batch. Where there
+    are fewer places than tasks the row has less than none, and the opening is closed: what comes later waits behind them.
+    """
+    n, line, handler, alone = (f"${number}" for number in range(first, first + PARAMETERS))
+    return f"""place AS (
+    UPDATE slackwater_tasks_opening o SET places = o.places - {n}::int
+    FROM slackwater_tasks_line line JOIN slackwater_tenants_tenant tenant ON tenant.id = line.tenant_id,
+        slackwater_resources_handler handler, slackwater_resources_node node, slackwater_tasks_leader leader
+    WHERE o.line_id = {line}::bigint AND o.handler_id = {handler}::bigint AND o.alone = {alone}::bool AND o.places > 0
+        AND line.id = o.line_id AND NOT line.paused AND NOT tenant.paused AND tenant.cell = o.cell
+        AND handler.id = o.handler_id AND NOT handler.paused
+        AND node.id = o.node_id AND node.state = 'active' AND node.lease_expires_at > clock_timestamp()
+        AND leader.cell = o.cell AND leader.epoch = o.epoch AND leader.expires_at > clock_timestamp()
+        AND EXISTS (SELECT 1 FROM counted)
+    RETURNING o.node_id, o.kind, o.queue, o.slot_milli, o.expected_us, o.places, 2 * o.places < o.given AS low)"""  # noqa: S608 - names of ours
+
+
+CLAIMED = {
+    "state": named("CASE WHEN place.places >= 0 THEN :state.QUEUED ELSE v.state END"),
+    "fence": "CASE WHEN place.places >= 0 THEN v.fence + 1 ELSE v.fence END",
+    "slot_milli": "CASE WHEN place.places >= 0 THEN place.slot_milli ELSE v.slot_milli END",
+    "node_id": "CASE WHEN place.places >= 0 THEN place.node_id END",
+    "queued_at": "CASE WHEN place.places >= 0 THEN clock_timestamp() END",
+    "claim_expires_at": "CASE WHEN place.places >= 0 THEN clock_timestamp() + {ttl}::float8 * interval '1 second' END",
+}
+"""The columns of a live row that say whether it is claimed."""

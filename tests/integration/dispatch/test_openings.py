@@ -1,0 +1,243 @@
+"""A task for which the dispatcher has left room is claimed by the statement that stores it, and by nothing less."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from django.db import connection, transaction
+from django.utils import timezone
+
+from scheduler_ext.core.states import TaskState
+from scheduler_ext.core.types import QueueName, WorkKind
+from slackwater_resources.models import Handler
+from slackwater_tasks.control.lines import set_line_paused
+from slackwater_tasks.ledger.connection import connect
+from slackwater_tasks.models import Attempt, Leader, Line, LiveTask, Opening
+from slackwater_tasks.submission.service import submit, submit_many
+from slackwater_tenants.models import Tenant
+from slackwater_tenants.services import set_paused
+from tests.support.api import client_of, furnish
+from tests.support.rounds import Rounds
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ECHO = {"handler": "demo.echo"}
+
+
+@pytest.fixture
+def made(redis_client: Any) -> Iterator[Callable[..., Rounds]]:
+    furnish()
+    cells: list[Rounds] = []
+
+    def make(**conf: Any) -> Rounds:
+        cells.append(Rounds(**conf))
+        return cells[-1]
+
+    yield make
+    for each in cells:
+        each.close()
+
+
+def open_for(cell: Rounds, tenant: Tenant, **fields: Any) -> None:
+    """Let a task come and end, and a round leave room for the next."""
+    submit(tenant, {**ECHO, **fields})
+    assert cell.round().claimed == 1
+    cell.end(cell.running)
+    cell.round()
+
+
+def state_of(task_id: UUID) -> TaskState:
+    return TaskState(LiveTask.objects.unscoped().get(pk=task_id).state)  # unscoped: of all tenants
+
+
+def stored(tenant: Tenant, **fields: Any) -> TaskState:
+    return state_of(submit(tenant, {**ECHO, **fields}).task_ids[0])
+
+
+def places() -> list[int]:
+    return list(Opening.objects.values_list("places", flat=True))
+
+
+def test_a_task_that_finds_room_is_claimed_as_it_is_stored(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=4), client_of("direct").tenant
+    open_for(cell, tenant)
+    assert places() == [2], "half of the slots"
+    (task_id,) = submit(tenant, ECHO).task_ids
+    row = LiveTask.objects.unscoped().get(pk=task_id)  # unscoped: of all tenants
+    assert (row.state, row.fence, row.node_id, row.slot_milli) == (TaskState.QUEUED, 1, cell.worker.node.pk, 1000)
+    assert row.queued_at is not None
+    assert row.claim_expires_at is not None
+    assert timedelta(seconds=10) < row.claim_expires_at - row.queued_at <= timedelta(seconds=15)
+
+    def pushed() -> bool:
+        return cell.queues.take(cell.worker.node.pk, WorkKind.PROCESS)[0] == [(str(task_id), 1)]
+
+    wait_until(pushed, message="its claim is in the node's queue")
+    assert cell.round().claimed == 0, "no round decides on it again"
+    cell.end(cell.running)
+    attempt = Attempt.objects.unscoped().get(task_id=task_id)  # unscoped: of all tenants
+    assert (attempt.fence, attempt.number, attempt.queued_at) == (1, 1, row.queued_at)
+
+
+def test_more_tasks_than_places_wait_all_and_none_that_comes_later_passes_them(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=4), client_of("many").tenant
+    open_for(cell, tenant)
+    assert {state_of(each) for each in submit_many(tenant, [ECHO] * 2).task_ids} == {TaskState.QUEUED}
+    cell.round()
+    assert [each for each in places() if each > 0] == [1], "of the two slots left"
+    assert {state_of(each) for each in submit_many(tenant, [ECHO] * 2).task_ids} == {TaskState.READY}
+    assert stored(tenant) is TaskState.READY
+    assert cell.round().claimed == 2, "two are running"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"mutex_key": "k"}, {"rate_key": "k"}, {"total_attempts": 1}, {"category": "offpeak"}, {"priority": 5, "tier": "regular"},
+        {"start_at": "2099-01-01T00:00:00Z"}, {"handler": "demo.other"},
+    ],
+    ids=lambda fields: next(iter(fields)),
+)  # fmt: skip
+def test_only_what_the_room_was_left_for_takes_it(made: Callable[..., Rounds], fields: dict[str, Any]) -> None:
+    cell, tenant = made(slots=4), client_of("others").tenant
+    Handler.objects.create(name="demo.other")
+    open_for(cell, tenant)
+    assert stored(tenant, **fields) in {TaskState.READY, TaskState.SCHEDULED}
+    assert stored(tenant, priority=5) is TaskState.QUEUED
+
+
+def test_nothing_is_claimed_in_a_transaction_of_the_callers(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=4), client_of("inside").tenant
+    open_for(cell, tenant)
+    with transaction.atomic():
+        assert stored(tenant) is TaskState.READY
+        assert cell.dispatcher.run_round().claimed == 0, "and no round waits for it"
+    assert stored(tenant) is TaskState.QUEUED
+
+
+def test_what_is_paused_lost_or_led_by_another_claims_nothing(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=10), client_of("paused").tenant
+    open_for(cell, tenant)
+    line, node = Line.objects.unscoped().get(tenant=tenant), cell.worker.node  # unscoped: the tenant is named
+    handler = Handler.objects.filter(name="demo.echo")
+    set_paused(tenant, paused=True)
+    assert stored(tenant) is TaskState.READY
+    set_paused(tenant, paused=False)
+    set_line_paused(line, paused=True)
+    assert stored(tenant) is TaskState.READY
+    set_line_paused(line, paused=False)
+    handler.update(paused=True)
+    assert stored(tenant) is TaskState.READY
+    handler.update(paused=False)
+    type(node).objects.filter(pk=node.pk).update(state="draining")
+    assert stored(tenant) is TaskState.READY
+    type(node).objects.filter(pk=node.pk).update(state="active", lease_expires_at=timezone.now())
+    assert stored(tenant) is TaskState.READY
+    type(node).objects.filter(pk=node.pk).update(lease_expires_at=timezone.now() + timedelta(hours=1))
+    Leader.objects.update(epoch=99)
+    assert stored(tenant) is TaskState.READY
+    Leader.objects.update(epoch=cell.dispatcher.epoch, expires_at=timezone.now())
+    assert stored(tenant) is TaskState.READY
+    Leader.objects.update(expires_at=timezone.now() + timedelta(hours=1))
+    assert stored(tenant) is TaskState.QUEUED
+
+
+def test_a_task_that_waits_for_room_takes_back_what_was_given_ahead(made: Callable[..., Rounds]) -> None:
+    cell, first, second = made(slots=1), client_of("first").tenant, client_of("second").tenant
+    open_for(cell, first)
+    assert places() == [1]
+    (other,) = submit(second, ECHO).task_ids
+    assert cell.round().claimed == 1
+    assert state_of(other) is TaskState.RUNNING
+    assert stored(first) is TaskState.READY
+    assert max(places()) <= 0
+
+
+def test_a_limit_of_tasks_in_flight_holds_over_both_ways(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=8), client_of("limited").tenant
+    tenant.plan.max_in_flight = 3
+    tenant.plan.save()
+    cell.changed()
+    open_for(cell, tenant)
+    for _ in range(6):
+        submit(tenant, ECHO)
+        cell.round()
+        assert cell.held()[tenant.pk] <= 3
+    assert cell.held()[tenant.pk] == 3
+    cell.end(cell.running)
+    cell.round()
+    assert cell.held()[tenant.pk] == 3
+
+
+def test_a_change_of_what_was_decided_on_takes_it_back(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=8), client_of("changed").tenant
+    open_for(cell, tenant)
+    assert places() == [4]
+    tenant.plan.max_in_flight = 1
+    tenant.plan.save()
+    cell.changed()
+    cell.round()
+    assert sum(places()) == 1
+    cell.worker.node.handlers = []
+    cell.worker.node.state = "draining"
+    cell.worker.node.save()
+    cell.round()
+    assert sum(places()) == 0
+
+
+def test_a_new_leader_begins_anew(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=4), client_of("led").tenant
+    open_for(cell, tenant)
+    with connection.cursor() as cur:
+        cur.execute("UPDATE slackwater_tasks_leader SET epoch = epoch + 1")
+    cell.store._epoch = cell.dispatcher.epoch = cell.dispatcher.epoch + 1
+    assert stored(tenant) is TaskState.READY
+    assert cell.round().claimed == 1
+    cell.end(cell.running)
+    cell.round()
+    assert stored(tenant) is TaskState.QUEUED
+
+
+def test_of_two_who_come_at_once_for_one_place_one_gets_it_and_a_round_waits_for_both(
+    made: Callable[..., Rounds],
+) -> None:
+    cell, tenant = made(slots=1), client_of("raced").tenant
+    open_for(cell, tenant)
+    found: list[TaskState] = []
+
+    def submit_one() -> None:
+        found.append(stored(tenant))
+        connection.close()
+
+    with connect() as held, held.transaction():
+        held.execute("UPDATE slackwater_tasks_opening SET places = places - 1")  # as a statement that stores does
+        late = threading.Thread(target=submit_one)
+        taking_back = threading.Thread(target=cell.store.withdraw)
+        for thread in (late, taking_back):
+            thread.start()
+        wait_until(lambda: _waiting() == 2, message="both wait for the row")
+    for thread in (late, taking_back):
+        thread.join(30)
+    assert found == [TaskState.READY]
+
+
+def _waiting() -> int:
+    with connection.cursor() as cur:
+        cur.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+        )
+        return int(cur.fetchone()[0])
+
+
+def test_urgent_work_goes_through_the_urgent_queue(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=4), client_of("urgent").tenant
+    open_for(cell, tenant, category="urgent")
+    (opening,) = Opening.objects.all()
+    assert opening.queue == QueueName.URGENT
+    assert stored(tenant, category="urgent") is TaskState.QUEUED
+    assert stored(tenant) is TaskState.READY
