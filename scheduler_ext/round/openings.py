@@ -37,7 +37,9 @@ from scheduler_ext.round.prioritizer import prioritize
 MOST: Final = 8
 """The most openings at a time."""
 EXAMPLES: Final = 4
-"""The most examples of each handler that are decided on."""
+"""The most examples of tasks that take a whole slot."""
+SHORT_EXAMPLES: Final = 16
+"""The most examples of short tasks, each for a sixteenth of what a slot holds ahead."""
 CATEGORIES: Final = frozenset({Category.URGENT, Category.DELAYABLE})
 """Those whose tasks are waited for."""
 CROWDED: Final = frozenset({Reason.NO_SLOT, Reason.SHARE, Reason.RESERVED, Reason.PEAK})
@@ -128,8 +130,7 @@ class _Examples:
         if example.kind in PER_CHILD:
             count = PER_CHILD[example.kind] // 2
         elif expected is not None and expected <= SHORT_US and not example.alone:
-            # A sixteenth of what a slot holds ahead.
-            each = max(1, MILLI // 16 // share_milli(expected))
+            each, count = max(1, MILLI // SHORT_EXAMPLES // share_milli(expected)), SHORT_EXAMPLES
             expected = max(1, expected) * each
         for _ in range(count):
             task_id = f"{len(self.each)}"

@@ -78,11 +78,14 @@ def _sender(url: str, _pid: int) -> _Sender:
     return _Sender(_client(url))
 
 
-def _send(*commands: Sequence[Any]) -> None:
+def _send(*commands: Sequence[Any]) -> bool:
+    """Whether they are on their way."""
     try:
         _sender(conf().redis_url, os.getpid()).send(*commands)
     except redis_client.RedisError as error:
         log.debug("hint not sent: %s", error)
+        return False
+    return True
 
 
 def keys() -> Keys:
@@ -98,8 +101,8 @@ def _wake(cell: str) -> Sequence[Any]:
     return "PUBLISH", keys().hints(cell), "work"
 
 
-def hand_over(place: Place, task_ids: Sequence[UUID], cell: str) -> None:
-    """Push the claims of tasks that were claimed as they were stored to their node.
+def hand_over(place: Place, task_ids: Sequence[UUID], cell: str) -> bool:
+    """Push the claims of tasks that were claimed as they were stored to their node; False while Redis is away.
 
     What is lost on the way is taken back like any other claim that nobody begins. Where few places are left the
     dispatcher is told.
@@ -107,7 +110,7 @@ def hand_over(place: Place, task_ids: Sequence[UUID], cell: str) -> None:
     queue = keys().claims(place.node_id, WorkKind(place.kind), QueueName(place.queue))
     claims = [encode(str(task_id), 1, place.expected_us) for task_id in task_ids]
     push = ("RPUSH", queue, *claims)
-    _send(push, _wake(cell)) if place.low else _send(push)
+    return _send(push, _wake(cell)) if place.low else _send(push)
 
 
 def tell_node(node_id: int) -> None:

@@ -182,6 +182,7 @@ class Place(NamedTuple):
     slot_milli: int
     expected_us: int
     places: int
+    """Those that are left; below zero: so many tasks found none."""
     low: bool
     """Whether few places are left."""
 

@@ -58,8 +58,8 @@ def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence
                      ) -> tuple[Counted, Place | None]:  # fmt: skip
     """Count and write tasks of a few kinds in one statement; returns the counters that allowed it.
 
-    ``wide``, ``narrow``: a row of each kind, that of any task of it. ``claim_s``: they are of one kind, and claimed for
-    so many seconds where the dispatcher left room for them, which is returned too. Takes a prepared cursor.
+    ``wide``, ``narrow``: a row of each kind, that of any task of it. ``claim_s``: they are of one kind, and the first are
+    claimed for so many seconds, as many as the dispatcher left room for; that is returned too. Takes a prepared cursor.
     """
     columns: tuple[str, ...] = GRAPH_COLUMNS
     if not any(row[-1] is not None for row in narrow):  # of no graph: what they have nothing in need not be told

@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import Any, Final
 from uuid import UUID
 
+import psycopg
 from django.db import connection, transaction
 
 from scheduler_ext.core.states import Category, EdgeOutcome, TaskState
@@ -28,6 +29,9 @@ MAP_COLUMNS: Final = ("task_id", "tenant_id", "given")
 MAX_KINDS: Final = 7
 AT_ONCE: Final = 256
 """So many tasks, of so many kinds, are written by one statement; beyond either COPY is cheaper."""
+
+CLAIM_S: Final = 3.0
+"""A claim of an opening that its node has not begun goes back to the rounds after so long: it may not have got there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +80,7 @@ def store(parts: Sequence[Part], at: datetime) -> set[int]:
     stored, place = _write([_new_rows(part, at) for part in parts])
     if place is not None:
         (part,) = parts
-        hints.hand_over(place, [task.id for task in part.tasks], part.tenant.cell)
+        _hand_over(place, part)
         return stored
     for part in parts:
         if part.tenant.pk in stored:
@@ -84,6 +88,19 @@ def store(parts: Sequence[Part], at: datetime) -> set[int]:
     for cell in {part.tenant.cell for part in parts if part.tenant.pk in stored}:
         transaction.on_commit(partial(hints.wake_dispatcher, cell))
     return stored
+
+
+def _hand_over(place: Place, part: Part) -> None:
+    """Give the node what it has claimed; what cannot be given to it is decided by a round."""
+    ids = [task.id for task in part.tasks[: len(part.tasks) + min(0, place.places)]]
+    if hints.hand_over(place, ids, part.tenant.cell):
+        return
+    claims = [(str(task_id), 1) for task_id in ids]
+    with prepared_cursor() as cur:
+        transitions.hand_back(
+            psycopg.Cursor(cur.connection), place.node_id, claims, state=TaskState.QUEUED, actor="submission",
+            reason="handed back unbegun: its node could not be told",
+        )  # fmt: skip
 
 
 def store_again(tenant: Tenant, live: Sequence[LiveRow], *, urgent: int) -> None:
@@ -156,7 +173,7 @@ def _write(parts: Sequence[_Rows]) -> tuple[set[int], Place | None]:
     place = None
     with prepared_cursor() as cur:
         if few is not None:
-            claim_s = conf().scheduler.claim_ttl_s if _may_be_claimed(few[1]) else 0.0
+            claim_s = min(conf().scheduler.claim_ttl_s, CLAIM_S) if _may_be_claimed(few[1]) else 0.0
             stored, place = transitions.store_if_counted(cur, counts, *few, claim_s=claim_s)
         elif len(parts) == 1:
             # The counters last: nobody waits for them while the rows are written.

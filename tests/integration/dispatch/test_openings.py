@@ -9,6 +9,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+import redis
 from django.db import connection, transaction
 from django.utils import timezone
 
@@ -16,8 +17,9 @@ from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.types import QueueName, WorkKind
 from slackwater_resources.models import Handler
 from slackwater_tasks.control.lines import set_line_paused
+from slackwater_tasks.ledger import hints
 from slackwater_tasks.ledger.connection import connect
-from slackwater_tasks.models import Attempt, Leader, Line, LiveTask, Opening
+from slackwater_tasks.models import Attempt, Leader, Line, LiveTask, Opening, TaskEvent
 from slackwater_tasks.submission.service import submit, submit_many
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import set_paused
@@ -48,6 +50,7 @@ def open_for(cell: Rounds, tenant: Tenant, **fields: Any) -> None:
     submit(tenant, {**ECHO, **fields})
     assert cell.round().claimed == 1
     cell.end(cell.running)
+    cell.queues.clear(cell.worker.node.pk)
     cell.round()
 
 
@@ -72,7 +75,7 @@ def test_a_task_that_finds_room_is_claimed_as_it_is_stored(made: Callable[..., R
     assert (row.state, row.fence, row.node_id, row.slot_milli) == (TaskState.QUEUED, 1, cell.worker.node.pk, 1000)
     assert row.queued_at is not None
     assert row.claim_expires_at is not None
-    assert timedelta(seconds=10) < row.claim_expires_at - row.queued_at <= timedelta(seconds=15)
+    assert timedelta(seconds=2) < row.claim_expires_at - row.queued_at <= timedelta(seconds=3)
 
     def pushed() -> bool:
         return cell.queues.take(cell.worker.node.pk, WorkKind.PROCESS)[0] == [(str(task_id), 1)]
@@ -84,15 +87,34 @@ def test_a_task_that_finds_room_is_claimed_as_it_is_stored(made: Callable[..., R
     assert (attempt.fence, attempt.number, attempt.queued_at) == (1, 1, row.queued_at)
 
 
-def test_more_tasks_than_places_wait_all_and_none_that_comes_later_passes_them(made: Callable[..., Rounds]) -> None:
+def test_the_first_get_the_places_and_none_that_comes_later_passes_the_rest(made: Callable[..., Rounds]) -> None:
     cell, tenant = made(slots=4), client_of("many").tenant
     open_for(cell, tenant)
-    assert {state_of(each) for each in submit_many(tenant, [ECHO] * 2).task_ids} == {TaskState.QUEUED}
-    cell.round()
-    assert [each for each in places() if each > 0] == [1], "of the two slots left"
-    assert {state_of(each) for each in submit_many(tenant, [ECHO] * 2).task_ids} == {TaskState.READY}
+    ids = submit_many(tenant, [ECHO] * 3).task_ids
+    assert [state_of(each) for each in ids] == [TaskState.QUEUED, TaskState.QUEUED, TaskState.READY]
     assert stored(tenant) is TaskState.READY
-    assert cell.round().claimed == 2, "two are running"
+    claims = [(str(task_id), 1) for task_id in ids[:2]]
+    wait_until(lambda: cell.queues.clear(cell.worker.node.pk) == claims, message="their claims are in the node's queue")
+    assert cell.round().claimed == 2, "those that wait"
+    assert len(cell.running) == 4
+
+
+def test_what_cannot_be_given_to_its_node_goes_to_a_round(
+    made: Callable[..., Rounds], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, tenant = made(slots=4), client_of("away").tenant
+    open_for(cell, tenant)
+    nobody = redis.Redis(host="127.0.0.1", port=1)
+    monkeypatch.setattr(hints, "_sender", lambda *_: hints._Sender(nobody))
+    (task_id,) = submit(tenant, ECHO).task_ids
+    row = LiveTask.objects.unscoped().get(pk=task_id)  # unscoped: of all tenants
+    assert (row.state, row.fence, row.node_id) == (TaskState.READY, 1, None)
+    event = TaskEvent.objects.unscoped().get(task_id=task_id)  # unscoped: of all tenants
+    assert (event.from_state, event.to_state, event.reason) == (
+        TaskState.QUEUED, TaskState.READY, "handed back unbegun: its node could not be told"
+    )  # fmt: skip
+    assert cell.round().claimed == 1
+    assert cell.running[-1].fence == 2
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def claim_part(first: int) -> str:
     """The part of a statement that claims an opening for its tasks, ``counted`` before: no row, or one.
 
     Parameters from ``first`` on: how many tasks, their line, handler, and whether they never share a batch. Where there
-    are fewer places than tasks the row has less than none, and the opening is closed: what comes later waits behind them.
+    are fewer places than tasks less than none are left, and the opening is closed: what comes later waits behind the rest.
     """
     n, line, handler, alone = (f"${number}" for number in range(first, first + PARAMETERS))
     return f"""place AS (
@@ -67,12 +67,18 @@ def claim_part(first: int) -> str:
     RETURNING o.node_id, o.kind, o.queue, o.slot_milli, o.expected_us, o.places, 2 * o.places < o.given AS low)"""  # noqa: S608 - names of ours
 
 
-CLAIMED = {
-    "state": named("CASE WHEN place.places >= 0 THEN :state.QUEUED ELSE v.state END"),
-    "fence": "CASE WHEN place.places >= 0 THEN v.fence + 1 ELSE v.fence END",
-    "slot_milli": "CASE WHEN place.places >= 0 THEN place.slot_milli ELSE v.slot_milli END",
-    "node_id": "CASE WHEN place.places >= 0 THEN place.node_id END",
-    "queued_at": "CASE WHEN place.places >= 0 THEN clock_timestamp() END",
-    "claim_expires_at": "CASE WHEN place.places >= 0 THEN clock_timestamp() + {ttl}::float8 * interval '1 second' END",
-}
-"""The columns of a live row that say whether it is claimed."""
+def claimed(first: int) -> dict[str, str]:
+    """The columns of a live row that say whether it is claimed: the first tasks are, as many as there were places.
+
+    ``first``: as :func:`claim_part` takes it; behind its parameters come the seconds that a claim lasts.
+    """
+    there = f"given.at <= place.places + ${first}::int"
+    lasts = f"${first + PARAMETERS}::float8 * interval '1 second'"
+    return {
+        "state": named(f"CASE WHEN {there} THEN :state.QUEUED ELSE v.state END"),
+        "fence": f"CASE WHEN {there} THEN v.fence + 1 ELSE v.fence END",
+        "slot_milli": f"CASE WHEN {there} THEN place.slot_milli ELSE v.slot_milli END",
+        "node_id": f"CASE WHEN {there} THEN place.node_id END",
+        "queued_at": f"CASE WHEN {there} THEN clock_timestamp() END",
+        "claim_expires_at": f"CASE WHEN {there} THEN clock_timestamp() + {lasts} END",
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Final, NamedTuple, get_type_hints
 
 from django.db import connection, models
@@ -80,45 +81,45 @@ def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tup
     first = 1 + tenants * len(Count._fields)
     if lone:
         given = (
-            f"SELECT 0 AS like_row, ${first}::uuid AS id, ${first + 1}::jsonb AS args, ${first + 2}::jsonb AS kwargs"
+            f"SELECT 0 AS like_row, ${first}::uuid AS id, ${first + 1}::jsonb AS args, ${first + 2}::jsonb AS kwargs,"
+            " 1 AS at"
         )
         first += 3
     else:
         arrays = ", ".join(f"${first + n}::{kind}[]" for n, kind in enumerate(("int", "uuid", "jsonb", "jsonb")))
-        given = f"SELECT * FROM unnest({arrays}) AS g(like_row, id, args, kwargs)"  # noqa: S608 - types of ours
+        given = f"SELECT * FROM unnest({arrays}) WITH ORDINALITY AS g(like_row, id, args, kwargs, at)"  # noqa: S608 - types of ours
         first += 4
     inserts = []
     if wide:
         inserts.append(_insert("task", Task, {name: name for name in OF_TASK}, wide, kinds, first))
         first += kinds * (len(wide) - len(OF_TASK))
     after = first + kinds * (len(narrow) - 1)
-    ttl = f"${after + openings.PARAMETERS}" if opens else ""
-    inserts.append(_insert("live", LiveTask, {"task_id": "id"}, narrow, kinds, first, ttl=ttl))
+    claimed = openings.claimed(after) if opens else {}
+    inserts.append(_insert("live", LiveTask, {"task_id": "id"}, narrow, kinds, first, claimed))
     parts = [f"WITH counted AS ({count_statement(tenants)})",
              f"given AS {'NOT MATERIALIZED ' if lone else ''}({given})"]  # fmt: skip
     if opens:
         parts.append(openings.claim_part(after))
-    found = "counted.*, place.* FROM counted LEFT JOIN place ON place.places >= 0" if opens else "* FROM counted"
+    found = "counted.*, place.* FROM counted LEFT JOIN place ON true" if opens else "* FROM counted"
     return f"{', '.join([*parts, *inserts])} SELECT {found}"
 
 
 def _insert(label: str, model: type[models.Model], own: Mapping[str, str], columns: Sequence[str], kinds: int,
-            first: int, *, ttl: str = "") -> str:  # fmt: skip
-    """The part that inserts rows; ``ttl``: those of an opening are claimed for so many seconds."""
+            first: int, claimed: Mapping[str, str] = MappingProxyType({})) -> str:  # fmt: skip
+    """The part that inserts rows; ``claimed``: the columns of those that take an opening."""
     shared = [column for column in columns if column not in own]
     names = ", ".join(shared)
     known = {field.attname: field.db_type(connection) or "" for field in model._meta.concrete_fields}
     # Without its length: a value too long is refused as the column has it, not cut by the cast.
     types = [re.sub(r"\(\d+\)", "", known[column]) for column in shared]
     values = {name: f"given.{source}" for name, source in own.items()} | {name: f"v.{name}" for name in shared}
-    if ttl:
-        values |= {name: value.format(ttl=ttl) for name, value in openings.CLAIMED.items()}
+    values |= claimed
     return f"""{label} AS (
     INSERT INTO {model._meta.db_table} ({", ".join(values)})
     SELECT {", ".join(values.values())}
     FROM (VALUES {_values(types, kinds, first, numbered=True)}) AS v(like_row, {names})
     JOIN counted ON counted.tenant_id = v.tenant_id JOIN given ON given.like_row = v.like_row
-    {"LEFT JOIN place ON true" if ttl else ""})"""  # noqa: S608 - names and types of ours
+    {"LEFT JOIN place ON true" if claimed else ""})"""  # noqa: S608 - names and types of ours
 
 
 def _values(types: Sequence[str], rows: int, first: int, *, numbered: bool = False) -> str:
