@@ -8,7 +8,6 @@ import threading
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
-from uuid import UUID
 
 from scheduler_ext.core.types import QueueName, WorkKind
 from scheduler_ext.core.work import Change
@@ -101,15 +100,14 @@ def _wake(cell: str) -> Sequence[Any]:
     return "PUBLISH", keys().hints(cell), "work"
 
 
-def hand_over(place: Place, task_ids: Sequence[UUID], cell: str) -> bool:
-    """Push the claims of tasks that were claimed as they were stored to their node; False while Redis is away.
+def hand_over(place: Place, claims: Sequence[tuple[str, int]], cell: str) -> bool:
+    """Push claims (task id, fence) of an opening to their node; False while Redis is away.
 
     What is lost on the way is taken back like any other claim that nobody begins. Where few places are left the
     dispatcher is told.
     """
     queue = keys().claims(place.node_id, WorkKind(place.kind), QueueName(place.queue))
-    claims = [encode(str(task_id), 1, place.expected_us) for task_id in task_ids]
-    push = ("RPUSH", queue, *claims)
+    push = ("RPUSH", queue, *(encode(task_id, fence, place.expected_us) for task_id, fence in claims))
     return _send(push, _wake(cell)) if place.low else _send(push)
 
 

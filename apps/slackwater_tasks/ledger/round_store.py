@@ -473,7 +473,7 @@ class PgRoundStore(RoundStore):
         self.ahead.widen(self.db.conn, self.conf.cell, epoch, self.holder, openings)
 
     def withdraw(self) -> None:
-        self.db.conn.execute(sql.openings.WITHDRAW, (self.conf.cell,))
+        self.db.conn.execute(sql.openings.WITHDRAW, {"cell": self.conf.cell})
 
     def park(self, task_ids: Sequence[str], reason: Reason = Reason.MUTEX) -> int:
         """Park tasks whose mutex key is taken, or whose rate is used up.

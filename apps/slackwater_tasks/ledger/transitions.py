@@ -40,6 +40,8 @@ def array(values: Iterable[Any]) -> str:
 
 Claim = tuple[str, int]
 """Task id and fence."""
+CLAIM_S = 3.0
+"""A claim of an opening that its node has not begun goes back to the rounds after so long: it may not have got there."""
 MAX_LET_BY = 64
 """Tasks for which another was asked to make room."""
 
@@ -454,11 +456,13 @@ NO_TURN = {
 """How a task ends whose turn does not come, and why."""
 
 
-def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Change] | None = None) -> int:
+def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Change] | None = None,
+            handed: list[tuple[UUID, int, Place]] | None = None) -> int:  # fmt: skip
     """Tell dependants that these tasks are final: make them ready, or end them where their condition fails.
 
     Idempotent: an edge is flipped once, and not for a task that runs again. Goes on down the graph for what it ends.
-    Returns how many became ready; what it ended is added to ``ended_too``.
+    Returns how many became ready; what it ended is added to ``ended_too``. Those that find an opening are claimed and
+    added to ``handed`` with their fences, if the caller gives them to their nodes.
     """
     readied = 0
     wave = list(ended)
@@ -473,8 +477,12 @@ def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Ch
             for task_id, known in cur.execute(sql.dependencies.EDGE_OUTCOMES, (list(free),)).fetchall():
                 turns.setdefault(turn(free[task_id], [EdgeOutcome(each) for each in known]), []).append(task_id)
         if good := turns.get(TaskState.READY):
-            params = {"ids": sorted(good), "lead_ms": PROMOTE_LEAD_MS}
-            readied += int(cur.execute(sql.dependencies.UNBLOCK, params).rowcount)
+            claim_s = CLAIM_S if handed is not None else 0.0
+            params = {"ids": sorted(good), "lead_ms": PROMOTE_LEAD_MS, "claim_s": claim_s}
+            freed = cur.execute(sql.dependencies.UNBLOCK, params).fetchall()
+            readied += len(freed)
+            if handed is not None:
+                handed += [(row[0], row[1], Place(*row[2:])) for row in freed if row[2] is not None]
         wave = []
         for final, reason in NO_TURN.items():
             gone = end_if_waiting(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 from statistics import fmean
 from typing import Any
+from uuid import UUID
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -19,8 +22,9 @@ from scheduler_ext.core.states import Outcome, TaskState, is_final
 from scheduler_ext.core.work import Change, Changes, Finished, ScriptWork, Started, Written
 from scheduler_ext.ports import TaskBackend, WorkStore
 from slackwater_resources.faults import FAULTS
-from slackwater_tasks.ledger import sql, transitions
+from slackwater_tasks.ledger import hints, sql, transitions
 from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.ledger.rows import Place
 from slackwater_tasks.runtime import progress, trace_context
 from slackwater_tasks.runtime.output import most_written, store_chunks, store_lines
 from slackwater_tasks.runtime.task_backend import AddSubtasks, PgTaskBackend, no_subtasks
@@ -149,12 +153,17 @@ class PgWorkStore(WorkStore):
     def release(self, parents: Sequence[tuple[str, TaskState]]) -> Changes:
         """Tell the dependants of ended tasks; returns those that were cancelled by it."""
 
-        def work(conn: Any) -> Changes:
+        def work(conn: Any) -> tuple[Changes, list[tuple[UUID, int, Place]]]:
             cancelled: Changes = []
-            transitions.release(conn, parents, cancelled)
-            return cancelled
+            handed: list[tuple[UUID, int, Place]] = []
+            transitions.release(conn, parents, cancelled, handed)
+            return cancelled, handed
 
-        return self.db.repeatable(work)
+        cancelled, handed = self.db.repeatable(work)
+        for place, claims in groupby(handed, itemgetter(2)):
+            # What does not arrive is taken back like any other claim that nobody begins.
+            hints.hand_over(place, [(str(task_id), fence) for task_id, fence, _ in claims], self.conf.cell)
+        return cancelled
 
     def listened(self) -> bool:
         row = self.db.conn.execute(sql.finish.LISTENED).fetchone()

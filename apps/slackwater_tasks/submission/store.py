@@ -14,7 +14,6 @@ import psycopg
 from django.db import connection, transaction
 
 from scheduler_ext.core.states import Category, EdgeOutcome, TaskState
-from slackwater_conf import conf
 from slackwater_tasks.ledger import active_policies, copy_format, hints, rows, transitions
 from slackwater_tasks.ledger.connection import prepared_cursor
 from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, TASK_COLUMNS, Accepted, LiveRow, Own, Place
@@ -29,9 +28,6 @@ MAP_COLUMNS: Final = ("task_id", "tenant_id", "given")
 MAX_KINDS: Final = 7
 AT_ONCE: Final = 256
 """So many tasks, of so many kinds, are written by one statement; beyond either COPY is cheaper."""
-
-CLAIM_S: Final = 3.0
-"""A claim of an opening that its node has not begun goes back to the rounds after so long: it may not have got there."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +74,13 @@ def store(parts: Sequence[Part], at: datetime) -> set[int]:
     of the caller's, unless it is one part and :meth:`Part.is_plain`.
     """
     stored, place = _write([_new_rows(part, at) for part in parts])
-    if place is not None:
-        (part,) = parts
-        _hand_over(place, part)
-        return stored
     for part in parts:
         if part.tenant.pk in stored:
             _write_rest(part)
+    if place is not None:
+        (part,) = parts
+        transaction.on_commit(partial(_hand_over, place, part))
+        return stored
     for cell in {part.tenant.cell for part in parts if part.tenant.pk in stored}:
         transaction.on_commit(partial(hints.wake_dispatcher, cell))
     return stored
@@ -92,10 +88,9 @@ def store(parts: Sequence[Part], at: datetime) -> set[int]:
 
 def _hand_over(place: Place, part: Part) -> None:
     """Give the node what it has claimed; what cannot be given to it is decided by a round."""
-    ids = [task.id for task in part.tasks[: len(part.tasks) + min(0, place.places)]]
-    if hints.hand_over(place, ids, part.tenant.cell):
+    claims = [(str(task.id), 1) for task in part.tasks[: len(part.tasks) + min(0, place.places)]]
+    if hints.hand_over(place, claims, part.tenant.cell):
         return
-    claims = [(str(task_id), 1) for task_id in ids]
     with prepared_cursor() as cur:
         transitions.hand_back(
             psycopg.Cursor(cur.connection), place.node_id, claims, state=TaskState.QUEUED, actor="submission",
@@ -173,7 +168,7 @@ def _write(parts: Sequence[_Rows]) -> tuple[set[int], Place | None]:
     place = None
     with prepared_cursor() as cur:
         if few is not None:
-            claim_s = min(conf().scheduler.claim_ttl_s, CLAIM_S) if _may_be_claimed(few[1]) else 0.0
+            claim_s = transitions.CLAIM_S if _may_be_claimed(few[1]) else 0.0
             stored, place = transitions.store_if_counted(cur, counts, *few, claim_s=claim_s)
         elif len(parts) == 1:
             # The counters last: nobody waits for them while the rows are written.
@@ -192,12 +187,8 @@ def _write(parts: Sequence[_Rows]) -> tuple[set[int], Place | None]:
 
 
 def _may_be_claimed(narrow: Sequence[Sequence[Any]]) -> bool:
-    """Whether tasks may be claimed as they are stored: alike, ready, and with nothing that only a round can decide.
-
-    In a transaction of the caller's they may not: it would hold the opening, and with it the dispatcher, as long as it
-    lasts.
-    """
-    if len(narrow) > 1 or connection.in_atomic_block:
+    """Whether tasks may be claimed as they are stored: alike, ready, and with nothing that only a round can decide."""
+    if len(narrow) > 1:
         return False
     row = LiveRow._make(narrow[0])
     plain = row.mutex_key is None and row.rate_key is None and row.handler_id is not None and row.work_us is None

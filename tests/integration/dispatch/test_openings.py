@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
@@ -13,14 +14,16 @@ import redis
 from django.db import connection, transaction
 from django.utils import timezone
 
-from scheduler_ext.core.states import TaskState
+from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import QueueName, WorkKind
+from scheduler_ext.core.work import Finished
 from slackwater_resources.models import Handler
 from slackwater_tasks.control.lines import set_line_paused
 from slackwater_tasks.ledger import hints
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Attempt, Leader, Line, LiveTask, Opening, TaskEvent
-from slackwater_tasks.submission.service import submit, submit_many
+from slackwater_tasks.runtime.work_store import PgWorkStore
+from slackwater_tasks.submission.service import submit, submit_many, submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import set_paused
 from tests.support.api import client_of, furnish
@@ -133,13 +136,54 @@ def test_only_what_the_room_was_left_for_takes_it(made: Callable[..., Rounds], f
     assert stored(tenant, priority=5) is TaskState.QUEUED
 
 
-def test_nothing_is_claimed_in_a_transaction_of_the_callers(made: Callable[..., Rounds]) -> None:
-    cell, tenant = made(slots=4), client_of("inside").tenant
+def test_in_a_transaction_of_the_callers_it_is_given_to_its_node_at_the_commit_and_no_round_waits(
+    made: Callable[..., Rounds],
+) -> None:
+    cell, tenant = made(slots=1), client_of("inside").tenant
     open_for(cell, tenant)
+    node = cell.worker.node.pk
     with transaction.atomic():
-        assert stored(tenant) is TaskState.READY
-        assert cell.dispatcher.run_round().claimed == 0, "and no round waits for it"
-    assert stored(tenant) is TaskState.QUEUED
+        (task_id,) = submit(tenant, ECHO).task_ids
+        assert state_of(task_id) is TaskState.QUEUED
+        cell.store.withdraw()
+        assert cell.dispatcher.run_round().claimed == 0
+        assert cell.queues.clear(node) == []
+        transaction.set_rollback(True)
+    cell.store.withdraw()
+    cell.round()
+    with transaction.atomic():
+        (task_id,) = submit(tenant, ECHO, idempotency_key="k").task_ids
+    wait_until(lambda: cell.queues.clear(node) == [(str(task_id), 1)], message="its claim is in the node's queue")
+    assert submit(tenant, ECHO, idempotency_key="k").task_ids == [task_id]
+
+
+def test_a_dependant_is_claimed_as_its_parent_is_recorded(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=6), client_of("chained").tenant
+    tasks = [{**ECHO, "name": "first"}, {**ECHO, "name": "second", "depends_on": ["first"]},
+             {**ECHO, "name": "third", "depends_on": ["second"], "mutex_key": "k"}]  # fmt: skip
+    _, second, third = submit_workflow(tenant, {"tasks": tasks}).task_ids
+    work = PgWorkStore(cell.conf, "test")
+    assert cell.round().claimed == 1
+    cell.queues.clear(cell.worker.node.pk)
+    cell.round()
+    (running,) = cell.running
+    now = time.time()
+    work.record(
+        cell.worker.node.pk, [Finished(running.task_id, running.fence, Outcome.SUCCEEDED, now, now, worker="1")]
+    )
+    assert (state_of(second), state_of(third)) == (TaskState.QUEUED, TaskState.BLOCKED)
+    wait_until(
+        lambda: cell.queues.clear(cell.worker.node.pk) == [(str(second), 1)], message="its claim is in the queue"
+    )
+    told = (
+        TaskEvent.objects.unscoped().filter(task_id=second).values_list("from_state", "to_state", "fence")
+    )  # of one task
+    assert list(told) == [(TaskState.BLOCKED, TaskState.READY, 0)]
+    started = work.start(cell.worker.node.pk, [(str(second), 1)])
+    assert [one.fence for one in started] == [1]
+    work.record(cell.worker.node.pk, [Finished(str(second), 1, Outcome.SUCCEEDED, now, now, worker="1")])
+    assert state_of(third) is TaskState.READY, "its key is for a round to decide"
+    work.close()
 
 
 def test_what_is_paused_lost_or_led_by_another_claims_nothing(made: Callable[..., Rounds]) -> None:
@@ -225,7 +269,7 @@ def test_a_new_leader_begins_anew(made: Callable[..., Rounds]) -> None:
     assert stored(tenant) is TaskState.QUEUED
 
 
-def test_of_two_who_come_at_once_for_one_place_one_gets_it_and_a_round_waits_for_both(
+def test_of_two_who_come_at_once_for_one_place_one_gets_it_and_the_dispatcher_waits_for_nobody(
     made: Callable[..., Rounds],
 ) -> None:
     cell, tenant = made(slots=1), client_of("raced").tenant
@@ -239,12 +283,12 @@ def test_of_two_who_come_at_once_for_one_place_one_gets_it_and_a_round_waits_for
     with connect() as held, held.transaction():
         held.execute("UPDATE slackwater_tasks_opening SET places = places - 1")  # as a statement that stores does
         late = threading.Thread(target=submit_one)
-        taking_back = threading.Thread(target=cell.store.withdraw)
-        for thread in (late, taking_back):
-            thread.start()
-        wait_until(lambda: _waiting() == 2, message="both wait for the row")
-    for thread in (late, taking_back):
-        thread.join(30)
+        late.start()
+        wait_until(lambda: _waiting() == 1, message="the other waits for the row")
+        cell.store.withdraw()
+        assert cell.dispatcher.run_round().claimed == 0
+        assert places() == [1], "what is being claimed stays as it is"
+    late.join(30)
     assert found == [TaskState.READY]
 
 

@@ -1,7 +1,7 @@
-"""Openings: room that the leading dispatcher has decided on ahead, and the claim of it by whoever stores a task.
+"""Openings: room that the leading dispatcher has decided on ahead, and the claim of it by whoever makes a task ready.
 
-A statement that stores a task locks its tenant's counters first, then an opening, and is a transaction by itself: so the
-dispatcher, who locks nothing before them, waits for it no longer than one statement takes.
+Whoever claims locks an opening last. The dispatcher waits for nobody: an opening that is being claimed stays as it is,
+counted as taken, however long that lasts.
 """
 
 from __future__ import annotations
@@ -18,15 +18,20 @@ FROM slackwater_tasks_opening WHERE cell = %s AND epoch = %s AND places > 0
 """
 # What is there was counted as taken, so that adding to it is exact, however much of it is claimed meanwhile.
 _STAYS = "o.places > 0 AND o.epoch = excluded.epoch"
+_FREE = """free AS (
+    SELECT line_id, handler_id, alone FROM slackwater_tasks_opening WHERE cell = %(cell)s FOR UPDATE SKIP LOCKED)"""
+_IS_FREE = "(free.line_id, free.handler_id, free.alone) = (o.line_id, o.handler_id, o.alone)"
 WIDEN = f"""
-WITH {LEAD}
+WITH {LEAD}, {_FREE}
 INSERT INTO slackwater_tasks_opening AS o (line_id, handler_id, alone, cell, epoch, node_id, kind, queue, slot_milli,
     expected_us, places, given)
 SELECT u.line, u.handler, u.alone, %(cell)s, %(epoch)s, u.node, u.kind, u.queue, u.milli, u.expected, u.places, u.places
 FROM unnest(%(lines)s::bigint[], %(handlers)s::bigint[], %(alones)s::bool[], %(nodes)s::bigint[], %(kinds)s::text[],
     %(queues)s::text[], %(millis)s::int[], %(expected)s::int[], %(places)s::int[])
     AS u(line, handler, alone, node, kind, queue, milli, expected, places)
-WHERE EXISTS (SELECT 1 FROM lead)
+WHERE EXISTS (SELECT 1 FROM lead) AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_opening was
+    WHERE (was.line_id, was.handler_id, was.alone) = (u.line, u.handler, u.alone)
+        AND NOT EXISTS (SELECT 1 FROM free WHERE (free.line_id, free.handler_id, free.alone) = (u.line, u.handler, u.alone)))
 ON CONFLICT (line_id, handler_id, alone) DO UPDATE SET cell = excluded.cell, epoch = excluded.epoch,
     node_id = excluded.node_id, kind = excluded.kind, queue = excluded.queue, slot_milli = excluded.slot_milli,
     expected_us = excluded.expected_us,
@@ -34,17 +39,31 @@ ON CONFLICT (line_id, handler_id, alone) DO UPDATE SET cell = excluded.cell, epo
     given = excluded.places + CASE WHEN {_STAYS} THEN o.places ELSE 0 END
 WHERE NOT ({_STAYS}) OR (o.node_id, o.kind, o.slot_milli) = (excluded.node_id, excluded.kind, excluded.slot_milli)
 """  # noqa: S608 - statements of ours
-WITHDRAW = "UPDATE slackwater_tasks_opening SET places = 0 WHERE cell = %s AND places > 0"
+WITHDRAW = f"""
+WITH {_FREE}
+UPDATE slackwater_tasks_opening o SET places = 0 FROM free WHERE {_IS_FREE} AND o.places > 0
+"""  # noqa: S608 - statements of ours
 # What nobody has used for a while, and all that an earlier leader left.
-CLOSE = """
-DELETE FROM slackwater_tasks_opening o WHERE cell = %(cell)s AND (epoch <> %(epoch)s OR NOT EXISTS (
+CLOSE = f"""
+WITH {_FREE}
+DELETE FROM slackwater_tasks_opening o USING free WHERE {_IS_FREE} AND (o.epoch <> %(epoch)s OR NOT EXISTS (
     SELECT 1 FROM unnest(%(lines)s::bigint[], %(handlers)s::bigint[], %(alones)s::bool[]) AS u(line, handler, alone)
     WHERE (u.line, u.handler, u.alone) = (o.line_id, o.handler_id, o.alone)))
-"""
+"""  # noqa: S608 - statements of ours
 
 
 PARAMETERS: Final = 4
 """Those of the part that claims."""
+
+
+# Where an opening holds: nothing is paused, its node and its leader are there, and the tenant has not moved.
+HOLDS = """line.id = o.line_id AND NOT line.paused AND NOT tenant.paused AND tenant.cell = o.cell
+        AND handler.id = o.handler_id AND NOT handler.paused
+        AND node.id = o.node_id AND node.state = 'active' AND node.lease_expires_at > clock_timestamp()
+        AND leader.cell = o.cell AND leader.epoch = o.epoch AND leader.expires_at > clock_timestamp()"""
+BESIDE = """slackwater_tasks_line line JOIN slackwater_tenants_tenant tenant ON tenant.id = line.tenant_id,
+        slackwater_resources_handler handler, slackwater_resources_node node, slackwater_tasks_leader leader"""
+PLACE = "o.node_id, o.kind, o.queue, o.slot_milli, o.expected_us, o.places, 2 * o.places < o.given AS low"
 
 
 def claim_part(first: int) -> str:
@@ -55,16 +74,10 @@ def claim_part(first: int) -> str:
     """
     n, line, handler, alone = (f"${number}" for number in range(first, first + PARAMETERS))
     return f"""place AS (
-    UPDATE slackwater_tasks_opening o SET places = o.places - {n}::int
-    FROM slackwater_tasks_line line JOIN slackwater_tenants_tenant tenant ON tenant.id = line.tenant_id,
-        slackwater_resources_handler handler, slackwater_resources_node node, slackwater_tasks_leader leader
+    UPDATE slackwater_tasks_opening o SET places = o.places - {n}::int FROM {BESIDE}
     WHERE o.line_id = {line}::bigint AND o.handler_id = {handler}::bigint AND o.alone = {alone}::bool AND o.places > 0
-        AND line.id = o.line_id AND NOT line.paused AND NOT tenant.paused AND tenant.cell = o.cell
-        AND handler.id = o.handler_id AND NOT handler.paused
-        AND node.id = o.node_id AND node.state = 'active' AND node.lease_expires_at > clock_timestamp()
-        AND leader.cell = o.cell AND leader.epoch = o.epoch AND leader.expires_at > clock_timestamp()
-        AND EXISTS (SELECT 1 FROM counted)
-    RETURNING o.node_id, o.kind, o.queue, o.slot_milli, o.expected_us, o.places, 2 * o.places < o.given AS low)"""  # noqa: S608 - names of ours
+        AND {HOLDS} AND EXISTS (SELECT 1 FROM counted)
+    RETURNING {PLACE})"""  # noqa: S608 - names of ours
 
 
 def claimed(first: int) -> dict[str, str]:
