@@ -17,6 +17,8 @@ from django.utils import timezone
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import QueueName, WorkKind
 from scheduler_ext.core.work import Finished
+from scheduler_ext.dispatch.dispatcher import HintListener
+from slackwater_conf import conf
 from slackwater_resources.models import Handler
 from slackwater_tasks.control.lines import set_line_paused
 from slackwater_tasks.ledger import hints
@@ -307,3 +309,20 @@ def test_urgent_work_goes_through_the_urgent_queue(made: Callable[..., Rounds]) 
     assert opening.queue == QueueName.URGENT
     assert stored(tenant, category="urgent") is TaskState.QUEUED
     assert stored(tenant) is TaskState.READY
+
+
+def test_news_of_free_room_starts_a_round_only_where_it_changes_anything(made: Callable[..., Rounds]) -> None:
+    cell, tenant, other = made(slots=2), client_of("quiet").tenant, client_of("other").tenant
+    open_for(cell, tenant)
+    assert not cell.dispatcher.wants_room(), "nothing waits, and there is room for what may come"
+    listening = HintListener(conf().redis_url, cell.queues.keys.hints(cell.conf.cell))
+    listening.wait(0.01)  # it subscribes
+    cell.queues.tell([], room=True)
+    assert listening.wait(30.0) == {"room"}
+    submit(other, ECHO)
+    assert listening.wait(30.0) == {"work"}
+    listening.close()
+    assert cell.dispatcher.wants_room(), "it is ready"
+    cell.round()
+    cell.round()
+    assert cell.dispatcher.wants_room(), "one of the two slots is taken, and one of the two finds none given ahead"

@@ -30,7 +30,8 @@ SELECT child_id::text, array_agg(DISTINCT outcome) FROM slackwater_tasks_depende
 GROUP BY child_id
 """
 # The rows are locked by RELEASE. Those that find an opening are claimed, in the order of their lines; nothing else of
-# theirs may be left for a round to decide. claim_s: how long such a claim lasts; 0: none is made.
+# theirs may be left for a round to decide. Nobody is waited for: an opening that somebody claims, in a transaction of a
+# client's maybe, is left to him. claim_s: how long such a claim lasts; 0: none is made.
 UNBLOCK = named(f"""
 WITH freed AS (
     SELECT l.task_id, l.line_id, l.handler_id, l.alone OR l.total_attempts = 1 AS alone,
@@ -43,8 +44,11 @@ WITH freed AS (
 alike AS (
     SELECT line_id, handler_id, alone, count(*)::int AS n FROM freed
     WHERE plain AND handler_id IS NOT NULL AND %(claim_s)s::float8 > 0 GROUP BY 1, 2, 3),
+mine AS (
+    SELECT alike.* FROM alike JOIN slackwater_tasks_opening o USING (line_id, handler_id, alone)
+    FOR UPDATE OF o SKIP LOCKED),
 place AS (
-    UPDATE slackwater_tasks_opening o SET places = o.places - alike.n FROM alike, {openings.BESIDE}
+    UPDATE slackwater_tasks_opening o SET places = o.places - alike.n FROM mine AS alike, {openings.BESIDE}
     WHERE (o.line_id, o.handler_id, o.alone) = (alike.line_id, alike.handler_id, alike.alone) AND o.places > 0
         AND {openings.HOLDS}
     RETURNING o.line_id, o.handler_id, o.alone, o.places + alike.n AS had, {openings.PLACE}),
