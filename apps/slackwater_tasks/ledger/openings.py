@@ -43,7 +43,7 @@ class Ahead:
         since = time.monotonic() - LATELY_S
         return [key for key, at in reversed(self._came.items()) if at >= since][:MOST]
 
-    def widen(self, conn: Any, cell: str, epoch: int, holder: str, wider: Sequence[Opening]) -> None:
+    def widen(self, conn: Any, cell: str, epoch: int, wider: Sequence[Opening]) -> None:
         """Add to openings, under the leader's epoch; close those of which nothing came lately."""
         for opening in wider:
             if opening.key in self._came:
@@ -55,7 +55,7 @@ class Ahead:
         self._kept = (epoch, recent)
         if wider:
             conn.execute(sql.openings.WIDEN, {
-                "cell": cell, "epoch": epoch, "holder": holder, **_keys([each.key for each in wider]),
+                "cell": cell, "epoch": epoch, **_keys([each.key for each in wider]),
                 "nodes": [each.node_id for each in wider], "kinds": [each.kind.value for each in wider],
                 "queues": [each.queue.value for each in wider], "millis": [each.slot_milli for each in wider],
                 "expected": [each.expected_us for each in wider], "places": [each.places for each in wider],

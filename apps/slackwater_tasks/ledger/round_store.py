@@ -470,7 +470,7 @@ class PgRoundStore(RoundStore):
         return transitions.claim_if_ready(self.db.conn, self.conf, epoch, self.holder, decisions, millis)
 
     def widen(self, epoch: int, openings: Sequence[Opening]) -> None:
-        self.ahead.widen(self.db.conn, self.conf.cell, epoch, self.holder, openings)
+        self.ahead.widen(self.db.conn, self.conf.cell, epoch, openings)
 
     def withdraw(self) -> None:
         self.db.conn.execute(sql.openings.WITHDRAW, {"cell": self.conf.cell})

@@ -9,27 +9,27 @@ from __future__ import annotations
 from typing import Final
 
 from scheduler_ext.core.sql import named
-from slackwater_tasks.ledger.sql.claims import LEAD
 
 # Read before what is in flight: a task that comes between is counted twice for once, and never not at all.
 OUTSTANDING = """
 SELECT line_id, handler_id, alone, node_id, kind, queue, slot_milli, expected_us, places, given
 FROM slackwater_tasks_opening WHERE cell = %s AND epoch = %s AND places > 0
 """
-# What is there was counted as taken, so that adding to it is exact, however much of it is claimed meanwhile.
+# What is there was counted as taken, so that adding to it is exact, however much of it is claimed meanwhile. Whether the
+# leader still leads is for whoever claims to see: to lock the leader's row here would make the commit wait for the disk.
 _STAYS = "o.places > 0 AND o.epoch = excluded.epoch"
 _FREE = """free AS (
     SELECT line_id, handler_id, alone FROM slackwater_tasks_opening WHERE cell = %(cell)s FOR UPDATE SKIP LOCKED)"""
 _IS_FREE = "(free.line_id, free.handler_id, free.alone) = (o.line_id, o.handler_id, o.alone)"
 WIDEN = f"""
-WITH {LEAD}, {_FREE}
+WITH {_FREE}
 INSERT INTO slackwater_tasks_opening AS o (line_id, handler_id, alone, cell, epoch, node_id, kind, queue, slot_milli,
     expected_us, places, given)
 SELECT u.line, u.handler, u.alone, %(cell)s, %(epoch)s, u.node, u.kind, u.queue, u.milli, u.expected, u.places, u.places
 FROM unnest(%(lines)s::bigint[], %(handlers)s::bigint[], %(alones)s::bool[], %(nodes)s::bigint[], %(kinds)s::text[],
     %(queues)s::text[], %(millis)s::int[], %(expected)s::int[], %(places)s::int[])
     AS u(line, handler, alone, node, kind, queue, milli, expected, places)
-WHERE EXISTS (SELECT 1 FROM lead) AND NOT EXISTS (SELECT 1 FROM slackwater_tasks_opening was
+WHERE NOT EXISTS (SELECT 1 FROM slackwater_tasks_opening was
     WHERE (was.line_id, was.handler_id, was.alone) = (u.line, u.handler, u.alone)
         AND NOT EXISTS (SELECT 1 FROM free WHERE (free.line_id, free.handler_id, free.alone) = (u.line, u.handler, u.alone)))
 ON CONFLICT (line_id, handler_id, alone) DO UPDATE SET cell = excluded.cell, epoch = excluded.epoch,
@@ -37,7 +37,8 @@ ON CONFLICT (line_id, handler_id, alone) DO UPDATE SET cell = excluded.cell, epo
     expected_us = excluded.expected_us,
     places = excluded.places + CASE WHEN {_STAYS} THEN o.places ELSE 0 END,
     given = excluded.places + CASE WHEN {_STAYS} THEN o.places ELSE 0 END
-WHERE NOT ({_STAYS}) OR (o.node_id, o.kind, o.slot_milli) = (excluded.node_id, excluded.kind, excluded.slot_milli)
+WHERE o.epoch < excluded.epoch OR o.epoch = excluded.epoch AND (o.places <= 0
+    OR (o.node_id, o.kind, o.slot_milli) = (excluded.node_id, excluded.kind, excluded.slot_milli))
 """  # noqa: S608 - statements of ours
 WITHDRAW = f"""
 WITH {_FREE}
