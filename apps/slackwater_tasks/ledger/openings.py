@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
+from uuid import UUID
 
 from scheduler_ext.core.resources import add, part, peak
-from scheduler_ext.core.types import MILLI, PER_CHILD, Decision, Opening, QueueName, TenantView, WorkKind
+from scheduler_ext.core.types import MILLI, PER_CHILD, Decision, LineView, Opening, QueueName, TenantView, WorkKind
 from scheduler_ext.round.openings import MOST
 from slackwater_tasks.ledger import sql
-from slackwater_tasks.ledger.snapshot_rows import Flight, LineInfo
+from slackwater_tasks.ledger.snapshot_rows import Flight, LineInfo, Reference
 
 Key = tuple[int, int, bool]
 """A line, a handler, and whether its tasks never share a batch."""
+NO_TASK: Final = str(UUID(int=0))
 LATELY_S: Final = 600.0
 """An opening of which nothing is claimed for so long is closed."""
 
@@ -74,6 +76,20 @@ def read(rows: Iterable[Sequence[Any]]) -> tuple[Opening, ...]:
                 slot_milli=milli, expected_us=expected, places=places, given=given)
         for line, handler, alone, node, kind, queue, milli, expected, places, given in rows
     )  # fmt: skip
+
+
+def examples(recent: Sequence[Key], known: Reference, cell: str, now: float,
+             view: Callable[[int, LineInfo, list[Any]], LineView]) -> tuple[LineView, ...]:  # fmt: skip
+    """Of the lines of a cell of which tasks came lately, one task as an example of each handler's.
+
+    ``view``: makes a line of rows as ``NOMINATE`` gives them.
+    """
+    lines = dict[int, list[Any]]()
+    for line_id, handler_id, alone in recent:
+        if line_id in known.lines and handler_id in known.handlers and known.lines[line_id].cell == cell:
+            row = (NO_TASK, line_id, 0, 0, int(now * 1e6), 1, handler_id, 0, alone, None, 1, None, None)
+            lines.setdefault(line_id, []).append(row)
+    return tuple(view(line_id, known.lines[line_id], rows) for line_id, rows in lines.items())
 
 
 def hold(given: Iterable[Opening], flights: dict[int, Flight], lines: Mapping[int, LineInfo]) -> None:

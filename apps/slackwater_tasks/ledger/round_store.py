@@ -6,7 +6,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
-from uuid import UUID
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.labels import labels_of
@@ -67,7 +66,6 @@ MAX_NOMINATED = 4096
 """The most tasks one round looks at."""
 FEW = 64
 """The least number of tasks a round looks at beside the heads of each line; more while they all find room."""
-NO_TASK = str(UUID(int=0))
 
 
 def _milli(decision: Decision) -> int:
@@ -157,6 +155,8 @@ class PgRoundStore(RoundStore):
         """
         conn = self.db.conn
         self._refresh()
+        if self.reference.changed:
+            self._take_back()  # what was decided ahead may be decided otherwise now
         recent = self.ahead.recent()
         # As many heads as the room of the last round asks for come along, unless something must go before them.
         heads = self._heads(self._room) if self._room and not (self.rates.limits or self.reference.paused) else 0
@@ -168,13 +168,12 @@ class PgRoundStore(RoundStore):
             heads_cur = conn.execute(sql.snapshot.NOMINATE, (heads,)) if heads else None
             node_rows, flight_rows, held = nodes_cur.fetchall(), flight_cur.fetchall(), dict(mutex_cur.fetchall())
             head_rows = heads_cur.fetchall() if heads_cur is not None else []
-            given = openings.read(ahead_cur.fetchall()) if ahead_cur is not None else ()
+            given = openings.read(ahead_cur.fetchall() if ahead_cur is not None else ())
         flights, tenants, pools, workflows = self._in_flight(flight_rows)
         now = time.time()
         over = self._ends(now) if ends else {}
-        if given and not {each.node_id for each in given} <= {row[0] for row in node_rows}:
-            self.withdraw()  # of a node that is gone
-            given = ()
+        if not {each.node_id for each in given} <= {row[0] for row in node_rows}:
+            given = self._take_back()  # of a node that is gone
         openings.hold(given, flights, self.reference.lines)
         nodes = tuple(node_view(row, flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in node_rows)
         room = self._room = sum(map(room_of, nodes)) + sum(each.places * each.slot_milli for each in given)
@@ -196,21 +195,21 @@ class PgRoundStore(RoundStore):
         if recent and not self.rates.limits:
             # Past use has been counted by what is in flight: room given ahead is nobody's use.
             counted = openings.in_flight(tenants, given, self.reference.lines)
-            self._last = replace(self._last, recent=self._examples(recent, now), tenants=counted)
+            self._last = replace(
+                self._last,
+                recent=openings.examples(recent, self.reference, self.conf.cell, now, self._line_view),
+                tenants=counted,
+            )
         return self._last
+
+    def _take_back(self) -> tuple[Opening, ...]:
+        self.withdraw()
+        self.reference.changed = False
+        return ()
 
     def any_ready(self) -> bool:
         row = self.db.conn.execute(sql.snapshot.ANY_READY).fetchone()
         return bool(row and row[0])
-
-    def _examples(self, recent: Sequence[openings.Key], now: float) -> tuple[LineView, ...]:
-        """Of lines of which tasks came lately, one task as an example of each handler's."""
-        known, lines = self.reference, dict[int, list[Any]]()
-        for line_id, handler_id, alone in recent:
-            if line_id in known.lines and handler_id in known.handlers and known.lines[line_id].cell == self.conf.cell:
-                row = (NO_TASK, line_id, 0, 0, int(now * 1e6), 1, handler_id, 0, alone, None, 1, None, None)
-                lines.setdefault(line_id, []).append(row)
-        return tuple(self._line_view(line_id, known.lines[line_id], rows) for line_id, rows in lines.items())
 
     def view(self, heads: int, *, ready: Sequence[Any] = (), ends: bool = False) -> Snapshot:
         """This moment with ``heads`` tasks of each line, changing nothing; for explaining, not for deciding.
@@ -269,8 +268,7 @@ class PgRoundStore(RoundStore):
         ref.chosen = active_policies.read(
             lambda sql, params: conn.execute(sql, params).fetchall(), self.conf, self.conf.cell
         )
-        if before != (ref.lines, ref.tenants, ref.handlers, ref.chosen.share):
-            self.withdraw()  # what was decided ahead may be decided otherwise now
+        ref.changed |= before != (ref.lines, ref.tenants, ref.handlers, ref.chosen.share)
         if ref.paused - paused:
             resume(conn)
         ref.paused, ref.read_at = paused, time.monotonic()

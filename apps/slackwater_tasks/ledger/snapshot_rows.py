@@ -59,6 +59,8 @@ class Reference:
     """What a round needs beside the hot rows, read anew every second."""
 
     read_at: float = float("-inf")
+    changed: bool = False
+    """Whether anything that rounds decide by is new since the last of them."""
     lines: dict[int, LineInfo] = field(default_factory=dict)
     tenants: dict[int, tuple[bool, int, int, int, int]] = field(default_factory=dict)
     plans: dict[int, str] = field(default_factory=dict)
