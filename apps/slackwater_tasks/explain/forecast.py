@@ -66,7 +66,8 @@ SELECT l.task_id::text, l.tenant_id, l.line_id, t.handler, l.rank_group, l.rank,
        greatest(0, extract(epoch FROM l.not_before - clock_timestamp()))::float8,
        ARRAY(SELECT d.parent_id::text FROM slackwater_tasks_dependency d WHERE d.child_id = l.task_id
            AND d.outcome = :edge.PENDING),
-       l.handler_id, l.rate_key, l.kind, {BY_ITSELF}, t.cap_ms, l.mutex_limit
+       l.handler_id, l.rate_key, l.kind, {BY_ITSELF}, t.cap_ms, l.mutex_limit,
+       extract(epoch FROM l.latest_start - greatest(clock_timestamp(), l.not_before))::float8
 FROM wanted JOIN slackwater_tasks_livetask l ON l.task_id = wanted.id JOIN slackwater_tasks_task t ON t.id = l.task_id
 WHERE l.phase IN (:phase.BLOCKED, :phase.SCHEDULED, :phase.READY)
 """)  # noqa: S608 - statements of ours
@@ -156,12 +157,14 @@ def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) ->
                 head.task_id, line.tenant_id, abs(line.line_id), name, rank=head.rank, mutex_key=head.mutex_key,
                 mutex_limit=head.mutex_limit,
                 priority=head.priority, rates=head.rates, kind=head.kind, cap_s=(head.long_us or 3600e6) / 1e6,
+                tolerance_s=None if head.latest_start is None else head.latest_start - snapshot.now,
             )  # fmt: skip
     for row in conn.execute(WAITING, params).fetchall():
         tasks[row[0]] = Waiting(
             row[0], row[1], row[2], row[3], rank=(row[4], row[5]), mutex_key=row[6], priority=row[7],
             arrives_s=row[8] or 0.0, parents=row[9], rates=store.rates.of(row[1], row[10], row[11]),
             kind=store.kind_of(row[12], row[10], by_itself=row[13]), cap_s=row[14] / 1000, mutex_limit=row[15],
+            tolerance_s=row[16],
         )  # fmt: skip
     return tasks
 
@@ -262,6 +265,7 @@ def _job(store: PgRoundStore, task: Waiting, index: int, places: dict[str, int],
         pool=store.pool_of(info), labels=info.labels,
         rates=() if running else task.rates, kind=task.kind,
         parents=[places[p] for p in task.parents if p in places], name=task.task_id,
+        tolerance_us=None if running or task.tolerance_s is None else int(task.tolerance_s * 1e6),
     )  # fmt: skip
     long_s = spread.learnt.long_us / 1e6 if spread is not None else None
     job.long_us = max(1, int(remaining_s(task.elapsed_s, long_s, task.cap_s) * 1e6))

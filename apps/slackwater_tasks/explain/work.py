@@ -23,7 +23,7 @@ SOON_S: Final = 60.0
 # Ids tell the time of submission. Those that callers make (Celery's own) do not, and such work is not foreseen.
 LATELY: Final = """
 SELECT t.id::text, extract(epoch FROM clock_timestamp() - t.submitted_at)::float8, t.tenant_id, l.line_id, t.category,
-       t.tier_id, t.handler, t.kind, t.priority, t.total_attempts = 1, t.cap_ms
+       t.tier_id, t.handler, t.kind, t.priority, t.total_attempts = 1, t.cap_ms, t.delay_tolerance_ms
 FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
 WHERE t.id >= %s AND t.id < %s AND t.start_at IS NULL ORDER BY t.id DESC LIMIT %s
 """
@@ -67,6 +67,8 @@ class Waiting:
     rates: tuple[int, ...] = ()
     kind: WorkKind = WorkKind.PROCESS
     cap_s: float = 3600.0
+    tolerance_s: float | None = None
+    """From its arrival to its latest start, which may have passed."""
     spread: Spread | None = None
     """``None``: nothing is learnt of its run time."""
 
@@ -83,13 +85,14 @@ def lately(store: PgRoundStore, now: float) -> tuple[list[Waiting], float]:
     began = now - rows[-1][1] if len(rows) == MOST else _began(store)
     found = []
     for row in rows:
-        task_id, age_s, tenant, line, category, tier, handler, kind, priority, by_itself, cap_ms = row
+        task_id, age_s, tenant, line, category, tier, handler, kind, priority, by_itself, cap_ms, tolerance_ms = row
         line, handler_id = line or plain.get((tenant, category, tier)), ids.get(handler)
         if line not in known.lines or known.lines[line].paused or handler_id in known.paused:
             continue
         found.append(Waiting(
             task_id, tenant, line, handler, arrives_s=min(0.0, -age_s), priority=priority, cap_s=cap_ms / 1000,
             rates=store.rates.of(tenant, handler_id, None), kind=store.kind_of(kind, handler_id, by_itself=by_itself),
+            tolerance_s=tolerance_ms / 1000,
         ))  # fmt: skip
     return found, min(LONGEST_S, max(SHORTEST_S, now - began))
 

@@ -37,6 +37,20 @@ def test_the_forecast_counts_what_is_ahead(cell: Cell) -> None:
     assert 5 <= first <= 11
 
 
+def test_the_forecast_knows_that_what_is_late_goes_first(cell: Cell) -> None:
+    """Behind four rounds of urgent work of ten seconds each, one may be delayed for 15 s, another for long."""
+    store: Any = PgWorkStore(cell.worker.conf, "test", cell.store.db)
+    store.learn({(cell.tenant.pk, HANDLER): [10.0] * 50})
+    cell.worker.start(*[cell.submit() for _ in range(5)])
+    for _ in range(20):
+        cell.submit(category="urgent", delay_tolerance_s=900)
+    sql("UPDATE slackwater_tasks_task SET start_at = submitted_at")  # what comes in lately is not foreseen again
+    for tolerance_s, least, most in ((15, 14, 25), (900, 45, 75)):
+        found = cell.explain(cell.submit(delay_tolerance_s=tolerance_s))
+        likely = (found["predicted_start"]["likely"] - found["as_of"]).total_seconds()
+        assert least <= likely <= most
+
+
 def test_it_is_as_wide_as_what_is_known_and_withheld_where_that_is_nothing(cell: Cell) -> None:
     cell.worker.node.slots = {"process": 5, "script": 5}  # of which a handler has the former alone
     cell.worker.node.save()
