@@ -16,13 +16,10 @@ from scheduler_ext.policies.holdings import taken_by
 from scheduler_ext.policies.tree import SHORT_MEMORY_S, Path, Rules, TreeChooser
 from scheduler_ext.policies.tree_nodes import Branch, Line, Place, place_of
 
-FRESH: Final = 1.0 - 1.0 / 512
-"""Where past use counts as held, it is brought up to date when such a part of the memory has passed."""
 MAX_SPAN: Final = 300.0
 """After so many times the memory all that is remembered is counted from a new landmark, so that no number overflows."""
 
 
-Ceilings = tuple[set[tuple[int, WorkKind]], list[list[Branch]]]
 Need = tuple[Vector, WorkKind, Labels | None]
 """What a line's tasks ask for, as far as room depends on it: lines that ask for the same wait together."""
 
@@ -76,6 +73,8 @@ class RunningTree(TreeChooser):
             needs = [line.vector for line in snapshot.lines]
             counted = self._measure.counted
             self._measure.counted = tuple(each for each in counted if any(need[each[0]] for need in needs))
+        self._step = self._step_of(snapshot)
+        """Where all lines ask for the same, the share of one task."""
         self.blocked: set[Need] = set()
         """Needs that found no room."""
         self._shut: set[tuple[int, WorkKind]] = set()
@@ -138,6 +137,14 @@ class RunningTree(TreeChooser):
                 best = line
         return best
 
+    def _step_of(self, snapshot: Snapshot) -> int:
+        """The share of one task where all ask for the same; 0 where they do not, or accounts are to know more than shares."""
+        needs = {(taken_by(line, line.kind), line.kind) for line in snapshot.lines}
+        if len(needs) != 1 or self._bounded or self._floors or any(each.share for each in self._accounts.values()):
+            return 0
+        ((vector, kind),) = needs
+        return self._measure.share({kind: MILLI}, vector)
+
     def settle(self) -> None:
         """Begin a round: an account without work is due nothing, and pools go by the task that waits longest in them."""
         for top in self._left:
@@ -152,23 +159,32 @@ class RunningTree(TreeChooser):
         """As in a round, where time stands still; it runs twice for every task of a trace."""
         growth = self._grown if self._grown_at == self.now else self._growth()
         each, above, plain = account, account.parent, self._plain_key
+        step = self._step if milli > 0 else -self._step
         while above is not None:
-            if each.served_at != growth:
-                each.served += each.share * (growth - each.served_at)
-                each.served_at = growth
-            each.hold(kind, milli, vector)
             share = each.share
+            if each.served_at != growth:
+                each.served += share * (growth - each.served_at)
+                each.served_at = growth
+            if step:
+                share = each.share = share + step
+                each.version += 1
+            else:
+                each.hold(kind, milli, vector)
+                share = each.share
             each.tie = (each.served - share * growth) / each.turns
             each.key = (share + each.past) * each.weight if plain else self._rules.key(each)
             each, above = above, above.parent
         if each.counts:
             each.hold(kind, milli, vector)
 
+    def _is_due(self, line: Line, top: Account) -> bool:
+        return (top.share + self._step) * top.weight <= self._fair if self._step else super()._is_due(line, top)
+
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         if self._ages:
             self._waiting.discard(id(task))
         state, kind = self._lines[line.line_id], task.kind
-        taken = line.vector if kind is WorkKind.PROCESS else taken_by(line, kind)
+        taken = line.vector if self._step or kind is WorkKind.PROCESS else taken_by(line, kind)
         self._charge(state.leaf.account, kind, milli, taken)
         state.advance()
         state.top.waits -= 1
@@ -206,16 +222,30 @@ class RunningTree(TreeChooser):
         """Whether all categories are at their ceilings, or nothing finds room."""
         return not self._open
 
-    def lift(self) -> Ceilings:
-        """Open the categories at their ceilings, where nothing else was passed over, to see who would be next."""
-        kept = (self._shut, self._open)
-        self._shut, self._open = set(), self._all
-        return kept
+    def hand_over(self, would_open: Callable[[LineView, int], bool], is_full: Callable[[], bool], *,
+                  more: bool) -> tuple[LineView, TaskView] | None:  # fmt: skip
+        """The task that starts in the place of one that has just ended: all ask for the same, and all that wait were refused.
 
-    def lower(self, kept: Ceilings, is_full: Callable[[], bool]) -> None:
-        """Shut them again; ``is_full`` tells whether no room is left."""
+        Categories at their ceilings are opened to see who is next, and shut again if ``more`` wait.
+        """
+        if self._left or self._ages:
+            self.settle()
+        kept, opened = self._shut, self._open
+        self._shut, self._open = set(), self._all
+        picked = self.pick()
+        if picked is None or (self._bounded and self.refusal(*picked, MILLI)) or not would_open(picked[0], 1):
+            return None
+        self.accept(*picked)
+        if more:
+            self._shut_again(kept, opened, is_full)
+        return picked
+
+    def _shut_again(
+        self, shut: set[tuple[int, WorkKind]], opened: list[list[Branch]], is_full: Callable[[], bool]
+    ) -> None:
+        """Shut the categories that were at their ceilings; ``is_full`` tells whether no room is left."""
         del is_full
-        self._shut, self._open = kept
+        self._shut, self._open = shut, opened
 
     @property
     def has_floors(self) -> bool:
@@ -275,9 +305,9 @@ class RunningTree(TreeChooser):
         """Give back what an ended task of ``line`` held."""
         state = self._lines[line.line_id]
         back = self._returned.get(line.line_id)
-        if back is None:
+        if back is None and not self._step:
             back = self._returned[line.line_id] = tuple([-need for need in taken_by(line, line.kind)])
-        self._charge(state.leaf.account, line.kind, -milli, back)
+        self._charge(state.leaf.account, line.kind, -milli, back or ())
         if not state.top.waits and not state.top.share:
             self._share_out(self._due - state.top.turns)
         clock = self._clock
@@ -381,71 +411,6 @@ class RunningTree(TreeChooser):
             self._skipped.append(state)
         state.skipped.append(task)
         state.advance()
-
-
-class RememberingTree(RunningTree):
-    """Past use counts as held."""
-
-    def _descend(self, root: Branch) -> Line | None:
-        """Where past use counts as held, who holds something goes back as time passes: nobody who has is served too soon."""
-        line = super()._descend(root)
-        while line is not None and self._catch_up(line.leaf.account):
-            line = super()._descend(root)
-        return line
-
-    def _catch_up(self, account: Account) -> bool:
-        """Count past use until now on an account and all above, unless that was done just before."""
-        growth = self._growth()
-        found, fresh, each = False, growth * FRESH, account
-        while each.parent is not None:
-            if each.share and each.served_at < fresh:
-                self._count(each, growth)
-                self._put(each, growth)
-                each.version += 1
-                found = True
-            each = each.parent
-        return found
-
-    @staticmethod
-    def _count(account: Account, growth: float) -> None:
-        """What it held until now counts as served."""
-        account.served += account.share * (growth - account.served_at)
-        account.served_at = growth
-
-    def _put(self, account: Account, growth: float) -> None:
-        """Its place by what it holds and has held.
-
-        What is remembered is not made to fade: what is held counts for more as time goes on. So the key of who holds
-        nothing stays, all others grow, and who is not looked at stands too far in front, never too far behind.
-        """
-        account.past = int(account.share * (growth - 1.0) + account.served)
-        account.key = self._rules.key(account)
-
-    def _charge(self, account: Account, kind: WorkKind, milli: int, vector: Vector) -> None:
-        growth, each = self._growth(), account
-        while each.parent is not None:
-            self._count(each, growth)
-            each.hold(kind, milli, vector)
-            self._put(each, growth)
-            each = each.parent
-        if each.counts:
-            each.hold(kind, milli, vector)
-
-    def lower(self, kept: Ceilings, is_full: Callable[[], bool]) -> None:
-        """One by one, as each look brings what is in front up to date."""
-        del kept
-        full = is_full()
-        while not full and (picked := self.pick()) is not None:
-            self.reject(*picked, Reason.PEAK)
-
-    def _place_anew(self, account: Account, left: float, unit: float) -> None:
-        del left
-        self._put(account, unit)
-
-
-def running_tree(snapshot: Snapshot, rules: Rules) -> RunningTree:
-    """The tree for a policy, with or without a memory."""
-    return (RememberingTree if rules.memory_s else RunningTree)(snapshot, rules)
 
 
 def _before(first: Line, second: Line) -> bool:

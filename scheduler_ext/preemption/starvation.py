@@ -16,7 +16,8 @@ from scheduler_ext.core.resources import filled
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import Snapshot, TaskView
 from scheduler_ext.policies.accounts import Account
-from scheduler_ext.policies.incremental_tree import RunningTree, Starving, running_tree
+from scheduler_ext.policies.incremental_tree import RunningTree, Starving
+from scheduler_ext.policies.remembering_tree import running_tree
 from scheduler_ext.policies.share.fair import Running, spared, victims
 from scheduler_ext.preemption.choose import KINDS, Ask, Turn, without
 from scheduler_ext.round.node_account import Node

@@ -17,7 +17,7 @@ from scheduler_ext.core.labels import Labels
 from scheduler_ext.core.resources import fits
 from scheduler_ext.core.types import LATE_GROUP, MILLI, LineView, Reason, Snapshot, TenantView, Vector, WorkKind
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
-from scheduler_ext.policies.incremental_tree import running_tree
+from scheduler_ext.policies.remembering_tree import running_tree
 from scheduler_ext.policies.tree import Rules
 from scheduler_ext.round.gate import Gate, expected_end
 from scheduler_ext.round.longest_waiting import make_room
@@ -228,7 +228,11 @@ class Engine:
         if self._slicing:
             job.level = self._serving.get(line.line_id, 0) if self._joins else 0
         job.rank = self._order.rank(job)
-        self._wait(line, job)
+        self._waiting += 1
+        self._fresh = True
+        self._chooser.offer(line, job)
+        if self._backfill:
+            self._queue.add(job)
         if job.latest_start_us is not None and not line.late:
             lead = 0 if self._following[line.line_id].late else PROMOTE_LEAD_MS * 1000
             heappush(self._promotions, (max(self._now, job.latest_start_us - lead), job.index))
@@ -422,21 +426,13 @@ class Engine:
         chooser, over = self._chooser, self._over
         if len(over) > 1 or chooser.passed_over or (self._fresh and not self._stuck and not self._is_full()):
             return False
-        chooser.settle()
-        kept = chooser.lift()
-        picked = chooser.pick()
+        more = self._waiting > 1
+        picked = chooser.hand_over(self._gate.would_open, self._is_full, more=more)
         if picked is None:
             return False
-        line, task = picked
-        if chooser.refusal(line, task, MILLI) or not self._gate.would_open(line, 1):
-            return False
         self._decisions += 1
-        chooser.accept(line, task)
-        if self._waiting > 1:
-            chooser.lower(kept, self._is_full)
-        else:
-            self._stuck = False
-        self._start(task, over.pop()[0], line)
+        self._stuck = self._stuck and more
+        self._start(picked[1], over.pop()[0], picked[0])
         return True
 
     def _is_full(self) -> bool:
