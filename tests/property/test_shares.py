@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
-from scheduler_ext.core.types import Plan, Snapshot, Vector
+from scheduler_ext.core.types import Plan, Snapshot, TenantView, Vector
 from scheduler_ext.policies.base import RankInput
 from scheduler_ext.policies.order.feedback import Feedback
 from scheduler_ext.policies.order.shortest_first import ShortestFirst
@@ -125,15 +125,15 @@ def short_and_long(draw: st.DrawFn) -> list[tuple[int, int]]:
     return draw(st.lists(st.tuples(st.integers(0, 10**9), st.integers(1, 10**7)), min_size=2, max_size=30))
 
 
-@given(short_and_long(), st.integers(1, 50))
-def test_shortest_first_is_bounded(jobs: list[tuple[int, int]], weight: int) -> None:
-    """A task is passed only by tasks that arrive less than weight x its run time after it."""
-    policy = ShortestFirst(weight=weight)
+@given(short_and_long(), st.integers(1, 50), st.integers(1, 500))
+def test_shortest_first_is_bounded(jobs: list[tuple[int, int]], weight: int, most_s: int) -> None:
+    """A task is passed only by tasks that arrive less than weight x its run time after it, and never more than the cap."""
+    policy = ShortestFirst(weight=weight, most_s=most_s)
     ranked = [(policy.rank(_input(arrived, run)), arrived, run) for arrived, run in jobs]
     for mine, arrived, run in ranked:
         for theirs, later, _ in ranked:
             if theirs < mine:
-                assert later < arrived + weight * run
+                assert later < arrived + min(weight * run, most_s * 1_000_000)
 
 
 @given(st.lists(st.tuples(st.integers(0, 10**9), st.integers(0, 50)), min_size=2, max_size=30))
@@ -204,6 +204,57 @@ def test_equal_tenants_are_served_level_within_one_task(tenants: int, slots: int
             for t in range(tenants)
         ]
         assert max(held) - min(held) <= 1
+
+
+CLAIMS = st.lists(
+    st.tuples(st.sampled_from(Category), st.sampled_from([None, 0, 2, 60]), st.integers(0, 3)), min_size=1, max_size=4
+)
+"""What a tenant says of its tasks, by turns: category, tolerance in seconds, priority."""
+SHARE_NAMES = st.sampled_from(["equal", "dominant_resource", "fair", "capacity", "nested"])
+
+
+@fewer(60)
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.lists(st.tuples(st.sampled_from(Category), st.booleans()), min_size=1,
+                                                   max_size=3, unique=True)), min_size=2, max_size=5),
+    st.integers(1, 40),
+    st.sampled_from(["equal", "dominant_resource", "fair"]),
+)  # fmt: skip
+def test_nobody_is_given_less_than_its_fair_share_whatever_others_say_of_their_work(
+    tenants: list[tuple[int, list[tuple[Category, bool]]]], slots: int, name: str
+) -> None:
+    """In a round: each has more than the cell can do, of any category, late or not; less by less than one task."""
+    weights = {number: weight for number, (weight, _) in enumerate(tenants, start=1)}
+    lines = [
+        replace(many(10 * number + n, 60, tenant=number, category=Category.URGENT if late else category), late=late)
+        for number, (_, kinds) in enumerate(tenants, start=1) for n, (category, late) in enumerate(kinds)
+    ]  # fmt: skip
+    views = [TenantView(tenant_id=number, weight=weight) for number, weight in weights.items()]
+    plan = decide(snapshot(lines, [node(1, slots)], views), name)
+    got = Counter(decision.line_id // 10 for decision in plan.decisions)
+    assert got.total() == slots
+    for number, weight in weights.items():
+        assert got[number] > slots * weight / sum(weights.values()) - 1
+
+
+@fewer(60)
+@given(st.lists(CLAIMS, min_size=2, max_size=5), st.integers(1, 8), SHARE_NAMES)
+def test_over_time_a_tag_wins_nothing(
+    claims: list[list[tuple[Category, int | None, int]]], slots: int, name: str
+) -> None:
+    """In the simulator: all have a backlog of tasks of a second; at each moment each was served its part but for one task."""
+    second, each = 1_000_000, 60
+    jobs = [
+        Job(index, 0, second, tenant=index % len(claims), category=category, priority=priority,
+            tolerance_us=None if tolerance is None else tolerance * second)
+        for index, (category, tolerance, priority) in enumerate(said[n % len(said)] for n in range(each) for said in claims)
+    ]  # fmt: skip
+    engine = Engine(Trace(name="tags", jobs=jobs), Cell(nodes=1, slots=slots), order=order_policy("fifo"),
+                    share=share_policy(name), conf=OPEN)  # fmt: skip
+    started = engine.run(time.perf_counter).started_us
+    for moment in range(second, each * second * len(claims) // slots // 2, second):
+        served = Counter(job.tenant for job in jobs if started[job.index] < moment)
+        assert all(abs(served[tenant] - slots * moment / second / len(claims)) <= 1 for tenant in range(len(claims)))
 
 
 @fewer(60)
