@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from scheduler_ext.core.labels import admits, with_names
 from scheduler_ext.core.plain_text import counted
 from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.core.types import LineView, Reason, TaskView
@@ -180,21 +181,34 @@ class Blockers:
         if reason is Reason.NEVER_FITS:
             detail = f"The tier {self.row['tier']} is larger than every registered node.{until}"
             return blocker("never_fits", detail, "A node registers that is large enough, or its tier is edited.")
+        asked = line.labels.require if line.labels is not None else frozenset()
+        kind = "no_labels" if reason is Reason.NO_LABELS else "no_node"
+        if (found := self._not_at_work(kind, asked, until)) is not None:
+            return found
         if reason is Reason.NO_LABELS:
-            return self._no_labels(line, until)
+            return self._no_labels(asked, until)
         if self.row["awaited"]:
             detail = f"No worker has exported the handler {self.row['handler']} yet: it is declared, and waits for the first."
             return blocker("no_node", detail, "A node registers that does.")
         what = f"handler {self.row['handler']}" if self.row["handler"] else "scripts"
-        starting = fetch_all(queries.STARTING, [self.row["cell"], self.row["handler_id"], self.row["handler_id"]])
-        if starting:
-            names = ", ".join(name for (name,) in starting)
-            return blocker("no_node", f"The node that runs {what} is starting: {names}.{until}", "It has started.")
         return blocker("no_node", f"No registered node runs {what}.{until}", "A node registers that does.")
 
-    def _no_labels(self, line: LineView, until: str) -> Blocker:
+    def _not_at_work(self, kind: str, asked: frozenset[str], until: str) -> Blocker | None:
+        """Nodes that would run it, but start or drain."""
+        values = [self.row["cell"], self.row["handler_id"], self.row["handler_id"]]
+        nodes = [(name, state) for name, state, labels in fetch_all(queries.NOT_AT_WORK, values)
+                 if admits(with_names(labels), asked)]  # fmt: skip
+        for wanted, does, clears in (
+            ("starting", "is starting", "It has started."),
+            ("draining", "drains, and takes nothing new", "It is given work again, or another registers."),
+        ):
+            if named := [name for name, state in nodes if state == wanted]:
+                detail = f"The node that could run it {does}: {', '.join(named[:SHOWN])}.{until}"
+                return blocker(kind, detail, clears)
+        return None
+
+    def _no_labels(self, asked: frozenset[str], until: str) -> Blocker:
         """The labels that no node has at all; all of them if each exists somewhere, but no node has all."""
-        asked = line.labels.require if line.labels is not None else frozenset()
         if not asked:
             detail = (
                 f"Every registered node that could run it is reserved for work that requires one of its labels.{until}"

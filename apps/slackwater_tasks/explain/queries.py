@@ -62,7 +62,8 @@ LET_BY = named("""
 SELECT task_id::text, tenant_id = %s FROM slackwater_tasks_livetask WHERE task_id = ANY(%s::uuid[])
     AND state = :state.READY ORDER BY task_id
 """)
-STARTING = """
-SELECT name FROM slackwater_resources_node WHERE cell = %s AND state = 'starting'
-    AND lease_expires_at > clock_timestamp() AND (%s::bigint IS NULL OR handlers @> ARRAY[%s::bigint]) ORDER BY id LIMIT 5
+# Nodes that would run it but for their state.
+NOT_AT_WORK = """
+SELECT name, state, labels FROM slackwater_resources_node WHERE cell = %s AND state IN ('starting', 'draining')
+    AND lease_expires_at > clock_timestamp() AND (%s::bigint IS NULL OR handlers @> ARRAY[%s::bigint]) ORDER BY id LIMIT 100
 """

@@ -30,6 +30,7 @@ from slackwater_tasks.submission.service import submit
 from slackwater_tenants.scoping import tenant_scope
 from tests.support.api import HANDLER, forget_lookups
 from tests.support.cell import Cell, let_go, sql
+from tests.support.hand_worker import HandWorker
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -78,6 +79,19 @@ def test_a_task_waits_for_its_labels_says_which_and_starts_when_a_node_has_them(
     busy = cell.submit(require_labels=["gpu"], category="urgent")
     assert not cell.claimed(busy)
     assert "No fitting node with the label gpu has room" in cell.explain(busy)["blockers"][0]["detail"]
+
+
+@pytest.mark.parametrize(
+    ("state", "told"), [("starting", "is starting: gpu-1."), ("draining", "drains, and takes nothing new: gpu-1.")]
+)
+def test_a_node_with_its_labels_that_starts_or_drains_is_named(cell: Cell, state: str, told: str) -> None:
+    other = HandWorker("gpu-1").node
+    other.state, other.labels = state, ["gpu=a100"]
+    other.save()
+    (blocker,) = cell.explain(cell.submit(require_labels=["gpu"]))["blockers"]
+    assert (blocker["kind"], blocker["detail"]) == ("no_labels", f"The node that could run it {told}")
+    (blocker,) = cell.explain(cell.submit(require_labels=["ssd"]))["blockers"]
+    assert blocker["detail"].startswith("No registered node that could run it has the label ssd.")
 
 
 def test_a_reserved_node_runs_only_what_requires_one_of_its_labels(cell: Cell) -> None:

@@ -264,7 +264,10 @@ def no_node_while_draining(cell: Cell) -> tuple[UUID, Remove]:
         cell.worker.node.state = "active"
         cell.worker.node.save()
 
-    return cell.submit(), resume
+    task_id = cell.submit()
+    (blocker,) = cell.explain(task_id)["blockers"]
+    assert blocker["detail"] == "The node that could run it drains, and takes nothing new: hand-1."
+    return task_id, resume
 
 
 def peak(cell: Cell) -> tuple[UUID, Remove]:
