@@ -32,7 +32,7 @@ HOUR: Final = f"""
 SELECT t.tenant_id, t.category, t.tier_id, t.priority, t.kind, h.id, t.total_attempts = 1,
     extract(epoch FROM greatest(t.submitted_at, t.start_at, (SELECT max(p.finished_at) FROM slackwater_tasks_dependency d
         JOIN slackwater_tasks_task p ON p.id = d.parent_id WHERE d.child_id = t.id)))::float8,
-    a.ran::float8, {KEYS}
+    a.ran::float8, t.delay_tolerance_ms, {KEYS}
 FROM slackwater_tasks_task t
 LEFT JOIN LATERAL (SELECT extract(epoch FROM sum(x.finished_at - x.started_at)) AS ran FROM slackwater_tasks_attempt x
     WHERE x.task_id = t.id AND t.state IS NOT NULL) a ON true
@@ -122,20 +122,21 @@ def _jobs(store: PgRoundStore, recorded: Any) -> list[Job]:
     }
     times = store.reference.run_times
     known = []
-    for *row, ran_s, keys in recorded:
+    for *row, ran_s, tolerance_ms, keys in recorded:
         usual = times.of(row[0], keys)
         mean_us = usual.mean_us if usual is not None else None
         run_us = mean_us if ran_s is None else ran_s * 1e6
         if run_us is not None and (row[0], row[1], row[2]) in lines:
-            known.append((*row, run_us, mean_us))
+            known.append((*row, run_us, mean_us, tolerance_ms * 1000))
     known.sort(key=lambda row: row[7])
     jobs: list[Job] = []
-    for tenant, category, tier, priority, kind, handler, alone, at, run_us, mean_us in known:
+    for tenant, category, tier, priority, kind, handler, alone, at, run_us, mean_us, tolerance_us in known:
         info = lines[tenant, category, tier]
         jobs.append(Job(
             len(jobs), int((at - known[0][7]) * 1e6), max(1, int(run_us)), tenant=tenant, vector=info.vector,
             category=Category(category), priority=priority, expected_us=mean_us,
             pool=store.pool_of(info), kind=store.kind_of(kind, handler, by_itself=alone), labels=info.labels,
+            tolerance_us=tolerance_us,
         ))  # fmt: skip
     return jobs
 

@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
+from slackwater_resources.models import Handler
 from slackwater_tasks.models import PolicyChoice, RunTime
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Plan, Tenant
@@ -66,3 +67,17 @@ def test_a_heavier_plan_shortens_its_tenants_waits_and_nothing_is_saved(page: Cl
     assert not PolicyChoice.objects.exists()
     viewer = staff("slackwater_tenants.view_plan")
     assert viewer.post(f"{url}preview/", form).status_code == 403
+
+
+def test_latest_starts_hold_in_the_replay(page: Client, tenant: Tenant) -> None:
+    """In the order of deadlines the short tasks that may be delayed least no longer stand behind the long ones."""
+    HandWorker()
+    Handler.objects.create(name="demo.long")
+    for name, mean_us, tolerance_s in (("demo.long", 20e6, 900), (HANDLER, 1e6, 60)):
+        RunTime.objects.create(tenant=tenant, key=name, samples=40, mean_us=mean_us, long_us=mean_us)
+        for _ in range(20):
+            service.submit(tenant, {"handler": name, "delay_tolerance_s": tolerance_s})
+    url = reverse("admin:slackwater_tasks_policychoice_add")
+    form = {"kind": "order", "policy": "fifo", "parameters": "{}", "cell": "default"}
+    assert "as now" in page.post(f"{url}preview/", form).content.decode()
+    assert "shorter" in page.post(f"{url}preview/", {**form, "policy": "deadline"}).content.decode()
