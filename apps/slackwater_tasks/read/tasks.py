@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-from django.db.models import JSONField, Q, QuerySet
+from django.db.models import Case, JSONField, OuterRef, Q, QuerySet, Subquery, When
+from django.db.models.functions import Coalesce
 
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import FINAL, IN_FLIGHT, Outcome, TaskState, client_status
@@ -63,7 +64,7 @@ def summary(row: dict[str, Any]) -> dict[str, Any]:
         "submitted_at": row["submitted_at"],
         "not_before": row["live__not_before"],
         "latest_start": row["live__latest_start"] or row["latest_start"],
-        "started_at": row["live__started_at"],
+        "started_at": row["live__started_at"] or row.get("began"),
         "finished_at": row["finished_at"],
         "attempts": row["live__attempts"] if live else row["attempts_used"],
         "cancel_requested": bool(row["live__cancel_requested"]),
@@ -196,7 +197,11 @@ def in_states(rows: QuerySet[Any], states: Iterable[TaskState]) -> QuerySet[Any]
 
 
 def summaries(rows: QuerySet[Any]) -> list[dict[str, Any]]:
-    return [summary(row) for row in rows.values(*SUMMARY)]
+    """Tasks as lists show them; of those that have ended, the last attempt tells when they began."""
+    last = Attempt.objects.unscoped().filter(task=OuterRef("pk")).order_by("-fence")  # of tasks that are in scope
+    began = Subquery(last.values(at=Coalesce("running_at", "started_at"))[:1])
+    found = rows.annotate(began=Case(When(state__isnull=False, then=began)))
+    return [summary(row) for row in found.values(*SUMMARY, "began")]
 
 
 def finished_ids(task_ids: Sequence[UUID]) -> list[UUID]:

@@ -61,6 +61,9 @@ def test_tasks_are_narrowed_by_node_error_and_schedule(acme: ApiClient) -> None:
         ("schedule=nightly", ["waits"]), ("schedule=night", []),
     ):  # fmt: skip
         assert ids(acme, f"/tasks?{query}") == found, query
+    listed = {one["name"]: one["started_at"] for one in acme.get("/tasks").body["items"]}
+    assert listed == {"waits": None, "fails": acme.get(f"/tasks/{fails}").body["started_at"]}
+    assert listed["fails"]
     wanted = {"filter": {"error": "timed out"}, "dry_run": True}
     assert acme.post("/tasks/retry", wanted).body["task_ids"] == [fails]
 
