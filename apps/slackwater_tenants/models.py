@@ -87,7 +87,10 @@ class Plan(models.Model):
         "own tiers", default=10, help_text="How many tiers of its own a client may have."
     )
     largest_tier = models.JSONField(
-        "largest own tier", default=default_largest_tier, help_text="By resource; one not named may not be had."
+        "largest own tier",
+        default=default_largest_tier,
+        blank=True,
+        help_text="By resource; one not named may not be had.",
     )
     max_cap_s = models.PositiveIntegerField("longest execution cap (s)", default=86_400)
     max_payload_bytes = models.PositiveIntegerField(default=262_144)

@@ -57,6 +57,13 @@ def act(page: Client, model: str, action: str, *pks: Any, **fields: str) -> Any:
     return page.post(reverse(f"admin:{model}_changelist") + (f"?{query}" if query else ""), data)
 
 
+def form_of(page: Client, url: str, **fields: Any) -> dict[str, Any]:
+    """The form of an object as its page sends it, with some fields changed."""
+    form = page.get(url).context["adminform"].form
+    given = {name: form[name].value() for name in form.fields}
+    return {name: value for name, value in given.items() if value is not None and value is not False} | fields
+
+
 def add_form(tenant: Tenant, **fields: Any) -> dict[str, Any]:
     """The form for a task as the page sends it, with some fields filled in."""
     return {

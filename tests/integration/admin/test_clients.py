@@ -16,8 +16,9 @@ from scheduler_ext.core.states import TaskState
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tenants.models import ApiKey, Membership, Plan, Team, Tenant, TenantCounter
+from slackwater_tenants.price_list import PLANS
 from slackwater_tenants.services import authenticate, create_tenant
-from tests.support.admin import act, add_form, press, said, staff, state, submit
+from tests.support.admin import act, add_form, form_of, press, said, staff, state, submit
 from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
 
@@ -56,6 +57,15 @@ class TestClients:
         errors = response.context["adminform"].form.errors["slug"]
         assert list(errors) == ["slug: the tenant 'taken' exists already"]
         assert response.context["adminform"].form["name"].value() == "Second"
+
+    @pytest.mark.parametrize("slug", PLANS)
+    def test_a_plan_that_ships_is_saved_as_its_page_shows_it(self, page: Client, slug: str) -> None:
+        plan, _ = Plan.objects.get_or_create(slug=slug, defaults=PLANS[slug])
+        url = reverse("admin:slackwater_tenants_plan_change", args=[plan.pk])
+        response = page.post(url, form_of(page, url, weight="7"))
+        assert response.status_code == 302, response.context["adminform"].form.errors
+        before, after = Plan.objects.filter(pk=plan.pk).values().get(), vars(plan)
+        assert {name for name, value in before.items() if value != after[name]} == {"weight"}
 
     def test_pausing_and_resuming(self, page: Client, tenant: Tenant) -> None:
         press(page, "slackwater_tenants_tenant", tenant.pk, "pause")
