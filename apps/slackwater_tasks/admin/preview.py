@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.urls import URLPattern, path
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.plain_text import counted
@@ -46,7 +46,12 @@ class PreviewMixin(Base):  # type: ignore[type-arg]
             raise PermissionDenied
         form = self.get_form(request, obj, change=obj is not None)(request.POST, instance=obj)
         if not form.is_valid():
-            return HttpResponse(form.errors.as_ul())
+            told = (
+                (form.fields[name].label if name in form.fields else "", each) for name, each in form.errors.items()
+            )
+            return HttpResponse(
+                format_html_join("", "<p>{} {}</p>", ((label, " ".join(map(str, each))) for label, each in told))
+            )
         change = obj is not None
 
         def save() -> None:
@@ -68,10 +73,13 @@ def shown(found: Preview) -> str:
             *map(seconds, w.mean),
             _change(*w.mean),
             *map(seconds, w.p95),
+            *(w.never if any(any(each.never) for each in found.waits) else ()),
         )
         for w in found.waits
     ]
-    heads = ("Tenant", "Tasks", "Mean wait now", "then", "Change", "95 in 100 wait at most now", "then")
+    heads = ["Tenant", "Tasks", "Mean wait now", "then", "Change", "95 in 100 wait at most now", "then"]
+    if rows and len(rows[0]) > len(heads):
+        heads += ["Never start now", "then"]
     what = f"{'the latest ' * found.capped}{counted(found.tasks, 'task')}"
     left = (
         f" {counted(found.left_out, 'task was', plural='tasks were')} left out: nobody knows the run time."

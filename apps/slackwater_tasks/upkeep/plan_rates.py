@@ -1,7 +1,7 @@
 """Execution rates that plans give: each tenant has a limit of its own, kept as its plan says.
 
 It stands beside those that operators and tenants set, and is counted like them. A change of a plan, or of a tenant's
-plan, holds with the next round; upkeep mends what was changed past the models, and takes away what no plan gives now.
+plan, holds with the next round; upkeep mends what was changed past the models.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ def settle(conn: Any) -> int:
 
 def _give(**_: Any) -> None:
     """Apply at once what a saved plan, or tenant's plan, gives now."""
-    execute(GIVE)
+    for statement in (GIVE, TAKE_AWAY):
+        execute(statement)
 
 
 def connect_signals() -> None:

@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 from django.test import Client
 from django.urls import reverse
 
-from slackwater_resources.models import Handler
-from slackwater_tasks.models import PolicyChoice, RunTime
+from slackwater_resources.models import Handler, Node
+from slackwater_tasks.control import policies
+from slackwater_tasks.explain.preview import Waits, preview
+from slackwater_tasks.models import PolicyChoice, RateLimit, RunTime
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Plan, Tenant
 from slackwater_tenants.services import create_tenant
-from tests.support.admin import staff, submit
+from tests.support.admin import form_of, staff, submit
 from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
-
-
-def form_of(page: Client, url: str, **fields: Any) -> dict[str, Any]:
-    """The form as the page sends it, with some fields changed."""
-    form = page.get(url).context["adminform"].form
-    given = {name: form[name].value() for name in form.fields}
-    return {name: value for name, value in given.items() if value is not None and value is not False} | fields
 
 
 def test_a_heavier_plan_shortens_its_tenants_waits_and_nothing_is_saved(page: Client, tenant: Tenant) -> None:
@@ -58,6 +53,8 @@ def test_a_heavier_plan_shortens_its_tenants_waits_and_nothing_is_saved(page: Cl
     same = page.post(f"{url}preview/", form_of(page, url)).content.decode()
     assert same.count("as now") == 2
 
+    assert "Weight This field is required." in page.post(f"{url}preview/", form | {"weight": ""}).content.decode()
+
     choice = reverse("admin:slackwater_tasks_policychoice_add")
     given = {"kind": "share", "policy": "equal", "parameters": "{}", "cell": "default"}
     assert "81 tasks" in page.post(f"{choice}preview/", given).content.decode()
@@ -81,3 +78,48 @@ def test_latest_starts_hold_in_the_replay(page: Client, tenant: Tenant) -> None:
     form = {"kind": "order", "policy": "fifo", "parameters": "{}", "cell": "default"}
     assert "as now" in page.post(f"{url}preview/", form).content.decode()
     assert "shorter" in page.post(f"{url}preview/", {**form, "policy": "deadline"}).content.decode()
+
+
+def told_of(changed: Callable[[], object]) -> Waits:
+    [waits] = preview(changed, "default").waits
+    return waits
+
+
+def test_the_hour_keeps_to_rates_mutex_keys_graphs_and_each_lines_order(tenant: Tenant) -> None:
+    worker, plan = HandWorker(), tenant.plan
+    Node.objects.update(slots={"process": 2})
+
+    def give(**limits: int) -> None:
+        vars(plan).update(limits)
+        plan.save(update_fields=limits)
+        plan.refresh_from_db()
+
+    tasks = [{"name": "first", "handler": HANDLER}, {"name": "then", "handler": HANDLER, "depends_on": ["first"]}]
+    made = service.submit_workflow(tenant, {"tasks": tasks})
+    for task_id in made.task_ids:
+        worker.run(task_id, took_s=3.0)
+    assert told_of(lambda: None).mean == (0.0, 0.0), "what needs another task waits from when that has ended"
+
+    for n in range(4):
+        worker.run(submit(tenant, name=f"long {n}", mutex_key="ledger"), took_s=8.0)
+    before = told_of(lambda: None).p95[0]
+    assert before >= 16.0, "one at a time"
+    assert told_of(lambda: RateLimit.objects.create(tenant=tenant, starts=1, per_s=60)).p95[1] > before + 60.0
+    assert told_of(lambda: give(rate_starts=1)).p95[1] > before + 60.0, "a plan's rate"
+    assert told_of(lambda: give(max_in_flight=1)).p95[1] > before
+    assert told_of(lambda: Tenant.objects.filter(pk=tenant.pk).update(paused=True)).never == (0, 6)
+
+
+def test_what_a_tenant_chooses_for_its_lines_orders_them(tenant: Tenant) -> None:
+    """Nothing is learnt: the shortest first goes by the caps, as live."""
+    worker = HandWorker()
+    Node.objects.update(slots={"process": 1})
+    for cap_s in (300, 300, 5, 5, 5):
+        worker.run(submit(tenant, execution_cap_s=cap_s), took_s=cap_s / 10)
+    RunTime.objects.all().delete()
+
+    def choose() -> None:
+        policies.choose("order", "shortest_first", {}, cell="default", subject=tenant, actor="test")
+
+    mean = told_of(choose).mean
+    assert mean[1] < mean[0] - 10.0
