@@ -81,6 +81,8 @@ def sidebar(request: HttpRequest) -> list[dict[str, Any]]:
     groups = []
     for title, entries in GROUPS:
         items = [_item(*entry) for entry in entries if entry[2] in registered and _may_see(request, entry[2])]
+        if title == "Work" and request.user.has_perm("slackwater_tasks.view_task"):
+            items.append({"title": "Output", "icon": "notes", "link": reverse("admin:sw_output")})
         if title == "Records" and request.user.has_perm("slackwater_tasks.view_runtime"):
             items.append({"title": "Run times", "icon": "speed", "link": reverse("admin:sw_run_times")})
         if title == "Records" and request.user.has_perm("slackwater_monitoring.view_sizing"):

@@ -16,6 +16,7 @@ from slackwater_adminkit.display import seconds
 from slackwater_dashboard import live, saved_views
 from slackwater_monitoring import right_sizing
 from slackwater_monitoring.rollups import read
+from slackwater_tasks.admin import output as all_output
 from slackwater_tasks.admin.task_page import state_of, watch_mark
 from slackwater_tasks.models import RunTime, Task
 from slackwater_tasks.read import output
@@ -124,5 +125,6 @@ def extra_urls() -> list[URLPattern]:
         path("run-times/", admin.site.admin_view(run_times), name="sw_run_times"),
         path("views/", admin.site.admin_view(saved_views.keep), name="sw_views"),
         path("views/<int:pk>/", admin.site.admin_view(saved_views.show), name="sw_view"),
+        path("output/", admin.site.admin_view(all_output.of_all), name="sw_output"),
         path("sizes/", admin.site.admin_view(sizes), name="sw_sizes"),
     ]

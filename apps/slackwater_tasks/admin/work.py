@@ -19,8 +19,8 @@ from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, once, seconds, table
 from slackwater_adminkit.keyset import look
 from slackwater_adminkit.services import actor, why
-from slackwater_resources.admin import NodeAdmin
-from slackwater_resources.models import NODE_LIVES, Node
+from slackwater_resources.admin import HandlerAdmin, NodeAdmin
+from slackwater_resources.models import NODE_LIVES, Handler, Node
 from slackwater_tasks.admin.bulk import link
 from slackwater_tasks.admin.graphs import task_url
 from slackwater_tasks.admin.preview import PreviewMixin
@@ -81,7 +81,7 @@ def running_table(rows: list[dict[str, Any]]) -> SafeString:
     return table(("Task", "Tenant", "Node", "Runs for", "Cap"), shown, "nothing")
 
 
-for model in (Node, Tenant, Plan, Pool):
+for model in (Handler, Node, Tenant, Plan, Pool):
     admin.site.unregister(model)
 
 
@@ -93,6 +93,26 @@ class PlanPreviewAdmin(PreviewMixin, PlanAdmin):
 @admin.register(Pool)
 class PoolPreviewAdmin(PreviewMixin, PoolAdmin):
     """Pools, as above."""
+
+
+@admin.register(Handler)
+class HandlerWorkAdmin(HandlerAdmin):
+    """Handlers, with the way to their tasks and what these wrote."""
+
+    @admin.display(description="its")
+    def links(self, obj: Handler) -> SafeString:
+        """Searches over all tenants and workflows."""
+        tasks, lines = reverse("admin:slackwater_tasks_task_changelist"), reverse("admin:sw_output")
+        pairs = ((tasks, {"q": f'handler:"{obj.name}"'}, "Tasks"), (lines, {"handler": obj.name}, "Output"))
+        return format_html_join(
+            " · ", '<a href="{}?{}">{}</a>', ((url, urlencode(q), title) for url, q, title in pairs)
+        )
+
+    readonly_fields: ClassVar[Any] = (*HandlerAdmin.readonly_fields, "links")
+
+    def get_fields(self, request: HttpRequest, obj: Handler | None = None) -> Any:
+        """After its own fields."""
+        return [*super().get_fields(request, obj), "links"]
 
 
 @admin.register(Node)

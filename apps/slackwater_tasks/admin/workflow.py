@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
-from urllib.parse import urlencode
-from uuid import UUID
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
-from django.template.response import TemplateResponse
+from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.safestring import SafeString
@@ -23,21 +20,18 @@ from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, badge, column, seconds, short
 from slackwater_adminkit.keyset import KeysetList
 from slackwater_adminkit.services import AllTenantsMixin, ReadOnlyMixin, actor
-from slackwater_tasks.admin import grid, task_form
+from slackwater_tasks.admin import grid, output, task_form
 from slackwater_tasks.admin.filters import AgeFilter, WorkflowStateFilter, id_range
 from slackwater_tasks.admin.pages import PagesMixin
 from slackwater_tasks.admin.terminate import TERMINATE, TerminateMixin
 from slackwater_tasks.control.terminate import Subject
 from slackwater_tasks.control.workflow_rerun import rerun
 from slackwater_tasks.control.workflows import cancel_workflow
-from slackwater_tasks.models import LiveTask, Task, Workflow
-from slackwater_tasks.read import output, workflow_runs, workflows
+from slackwater_tasks.models import LiveTask, Workflow
+from slackwater_tasks.read import workflow_runs, workflows
 from slackwater_tasks.submission import service
 from slackwater_tasks.submission.idempotency import Submission
 from slackwater_tenants.scoping import tenant_scope
-
-LINES = 200
-"""Rows of output that a page has, each some lines."""
 
 
 class WorkflowList(KeysetList):
@@ -187,25 +181,6 @@ class WorkflowAdmin(AllTenantsMixin, TerminateMixin, PagesMixin, ReadOnlyMixin, 
         return grid.grid_page(request, f"Runs of {found}", back, grid.columns(ids))
 
     def output(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """What all its tasks wrote, some at a time, or the lines with a text."""
-        found, given = self._seen(request, object_id), request.GET
-        text, handler = given.get("q", "")[:200], given.get("handler", "")
-        try:
-            before = UUID(given["before"]) if given.get("before") else None
-        except ValueError as error:
-            raise Http404 from error
-        with tenant_scope(found.tenant_id):
-            lines, more = output.search(text, workflow_id=found.pk, handler=handler, before=before, limit=LINES)
-            tasks = Task.objects.filter(workflow=found)
-            names = dict(tasks.filter(pk__in={line["task_id"] for line in lines}).values_list("pk", "name"))
-            # Without their order, whose id would make each of them distinct.
-            handlers = sorted(tasks.exclude(handler="").order_by().values_list("handler", flat=True).distinct())
-        context = {
-            **self.admin_site.each_context(request),
-            "title": f"Output of {found}",
-            "back": reverse("admin:slackwater_tasks_workflow_change", args=[found.pk]),
-            "lines": [{**line, "name": names.get(line["task_id"]) or short(line["task_id"])} for line in lines],
-            "q": text, "handler": handler, "handlers": handlers,
-            "more": urlencode({"q": text, "handler": handler, "before": more}) if more else "",
-        }  # fmt: skip
-        return TemplateResponse(request, "slackwater_dashboard/workflow_output.html", context)
+        """What all its tasks wrote."""
+        found = self._seen(request, object_id)
+        return output.of_workflow(request, found, reverse("admin:slackwater_tasks_workflow_change", args=[found.pk]))

@@ -79,7 +79,7 @@ ORDER BY f.n, o.fence, o.number
 """
 WINDOW = """
 SELECT t.id, t.handler FROM slackwater_tasks_task t
-WHERE t.tenant_id = %(tenant)s AND (%(workflow)s::uuid IS NULL OR t.workflow_id = %(workflow)s)
+WHERE (%(tenant)s::bigint IS NULL OR t.tenant_id = %(tenant)s) AND (%(workflow)s::uuid IS NULL OR t.workflow_id = %(workflow)s)
     AND (%(before)s::uuid IS NULL OR t.id < %(before)s)
 ORDER BY t.id DESC LIMIT %(window)s
 """
@@ -215,8 +215,14 @@ def search(text: str, *, workflow_id: UUID | None = None, handler: str = "", bef
 
     A bounded number of tasks is looked through: there may be more although few lines were found.
     """
+    return search_of(current_tenant_id(), text, workflow_id=workflow_id, handler=handler, before=before, limit=limit)
+
+
+def search_of(tenant_id: int | None, text: str, *, workflow_id: UUID | None = None, handler: str = "",
+              before: UUID | None = None, limit: int = 100) -> tuple[list[dict[str, Any]], UUID | None]:  # fmt: skip
+    """The same of any tenant, or of all, as operators see them."""
     params: dict[str, Any] = {
-        "tenant": current_tenant_id(), "workflow": workflow_id, "handler": handler, "before": before,
+        "tenant": tenant_id, "workflow": workflow_id, "handler": handler, "before": before,
         "text": text.lower(), "window": WINDOW_TASKS, "rows": limit,
     }  # fmt: skip
     rows = fetch_all(SEARCH, params)

@@ -46,7 +46,7 @@ def test_pages_of_the_admin_are_found_by_their_addresses(tenant: Tenant) -> None
         "index", "login", "logout", "sw_sizes", "password_change", "password_change_done", "app-auth",
         "slackwater_tasks_task_changelist", "slackwater_tasks_task_add", "slackwater_tasks_task_history",
         "slackwater_tasks_task_edit", "slackwater_tasks_task-action-cancel", "slackwater_tasks_workflow-do-terminate",
-        "slackwater_tasks_deadletter_groups", "sw_workflow_runs", "sw_workflow_output", "sw_schedule_runs",
+        "slackwater_tasks_deadletter_groups", "sw_workflow_runs", "sw_workflow_output", "sw_output", "sw_schedule_runs",
         "auth_user_password_change", "slackwater_schedules_schedule_delete", "auth_group-action-delete_selected",
     }  # fmt: skip
     assert wanted <= names, wanted - names

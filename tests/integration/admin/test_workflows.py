@@ -5,6 +5,7 @@ from __future__ import annotations
 from copy import copy
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 import psycopg
@@ -17,6 +18,7 @@ from django.utils import timezone
 from django.utils.html import strip_tags
 
 from scheduler_ext.core.states import ClientStatus, Outcome, TaskState
+from slackwater_resources.models import Handler
 from slackwater_schedules.models import ScheduleFire
 from slackwater_tasks.models import Task, TaskEvent, Workflow, new_id
 from slackwater_tasks.read import workflow_runs, workflows
@@ -190,10 +192,29 @@ def test_past_runs_stand_beside_each_other_and_all_output_on_one_page(page: Clie
     assert [line["text"] for line in page.get(output, {"q": "WRONG", "handler": HANDLER}).context["lines"]] == [
         "2 were wrong"
     ]
-    assert page.get(output).context["handlers"] == [HANDLER], "each once, however many tasks have it"
+    assert page.get(output).context["names"] == [HANDLER], "each once, however many tasks have it"
     assert page.get(output, {"q": "nothing like it"}).context["lines"] == []
     assert page.get(output, {"before": "x"}).status_code == 404
-    for address in (output, url, reverse("admin:sw_workflow_runs", args=[newer])):
+    # The same of a handler's tasks, over workflows and tenants.
+    foreign = submit(create_tenant("initech", "Initech"), name="alone")
+    worker.run(foreign, logs="no rates here\n")
+    everywhere = reverse("admin:sw_output")
+
+    def told(**asked: str) -> list[tuple[str, str, str]]:
+        lines = page.get(everywhere, asked).context["lines"]
+        return [(line["tenant"], line["name"], line["text"]) for line in lines]
+
+    assert told(q="no rates", handler=HANDLER) == [
+        ("initech", "alone", "no rates here"), (tenant.slug, "fetch", "no rates")
+    ]  # fmt: skip
+    assert told(q="no rates", tenant="initech") == [("initech", "alone", "no rates here")]
+    assert told(handler="mail.send") == told(tenant="nobody") == []
+    assert "There is no tenant nobody." in page.get(everywhere, {"tenant": "nobody"}).text
+    of_handler = page.get(
+        reverse("admin:slackwater_resources_handler_change", args=[Handler.objects.get(name=HANDLER).pk])
+    )
+    assert f"{everywhere}?{urlencode({'handler': HANDLER})}" in of_handler.text
+    for address in (output, everywhere, url, reverse("admin:sw_workflow_runs", args=[newer])):
         assert staff().get(address).status_code == 403
 
 
