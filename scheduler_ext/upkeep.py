@@ -33,6 +33,8 @@ class Job:
     """Does one bounded batch; returns how many rows it changed."""
     full: int | None = None
     """A batch of so many is followed by another soon, not after the interval: there is more, and more comes."""
+    ordinary: bool = False
+    """It has something to do each time: its counts are told to who debugs."""
     over: tuple[str, ...] = ()
     """What it is about, by the names that upkeep looks for: while none of it is there, the job rests."""
 
@@ -78,7 +80,7 @@ class Upkeep:
                 if job.full is not None and counts[job.name] >= job.full:
                     self._due[job.name] = now + min(job.every_s, RETRY_S)
                 if counts[job.name]:
-                    log.info("%s: %s", job.name, counts[job.name])
+                    log.log(logging.DEBUG if job.ordinary else logging.INFO, "%s: %s", job.name, counts[job.name])
         return counts
 
     def _next(self, now: float, every_s: float) -> float:

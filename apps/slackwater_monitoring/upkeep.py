@@ -61,7 +61,7 @@ def jobs(db: Database) -> list[Job]:
         Job(name="keys that expire", every_s=60.0, run=partial(_told, db, tenant_events.tell_later, MAX_ENDED)),
         Job(name="terms", every_s=5.0, run=partial(db.repeatable, terms.note)),
         Job(name="usage", every_s=5.0, run=partial(db.repeatable, usage.add_up), full=usage.MAX_BATCH),
-        Job(name="sample of queues and slots", every_s=2.0, run=partial(db.repeatable, fill.sample)),
+        Job(name="sample of queues and slots", every_s=2.0, run=partial(db.repeatable, fill.sample), ordinary=True),
         Job(
             name="old figures",
             every_s=60.0,

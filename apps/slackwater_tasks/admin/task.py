@@ -117,7 +117,7 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
             label="Ask to yield…",
             method="yield_one",
             confirm="foretell_yield",
-            log="Asked to yield:",
+            log="Asked to yield.",
             title="It saves at its next checkpoint, and goes on from there when its turn comes again",
             when=lambda task: state_of(task) is TaskState.RUNNING and keeps_checkpoints(task),
         ),

@@ -99,8 +99,8 @@ class Blockers:
             )  # fmt: skip
         more = f" and {pending - len(rows)} more" if pending > len(rows) else ""
         return blocker(
-            "dependency", f"It needs {pending} task{'s' * (pending > 1)} that {'have' if pending > 1 else 'has'} "
-            f"not ended: {names}{more}.", "What it needs ends as its condition asks.", tasks=[r[0] for r in rows],
+            "dependency", f"It needs {counted(pending, 'task that has', plural='tasks that have')} not ended: {names}{more}.",
+            "What it needs ends as its condition asks.", tasks=[r[0] for r in rows],
         )  # fmt: skip
 
     def _later(self) -> Blocker:
@@ -312,6 +312,6 @@ class Blockers:
         if waiting:
             named = [task_id for task_id, own in waiting if own][:SHOWN]
             yield blocker(
-                "yielded", f"It has made room for {len(waiting)} task{'s' * (len(waiting) > 1)} that start first"
+                "yielded", f"It has made room for {counted(len(waiting), 'task that starts', plural='tasks that start')} first"
                 f"{': ' if named else ''}{', '.join(named)}.", "They start, or wait no more.", at=until, tasks=named,
             )  # fmt: skip

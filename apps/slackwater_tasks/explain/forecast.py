@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.plain_text import counted
 from scheduler_ext.core.run_times import LEARNT_FROM, TENANTS, Buckets, RunTimes, merged, remaining_s, script_keys
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
@@ -124,7 +125,7 @@ def forecast(conf: SchedulerConf, store: PgRoundStore, snapshot: Snapshot, task_
     low, likely, high = (stretch * (found[int(len(found) * part)] or 0.0) for part in INTERVAL)
     unknown = sum(1 for t in tasks.values() if t.spread is None and t.task_id != task_id)
     if unknown and (alone_s is None or alone_s > WIDEST_S + 3 * likely):
-        return f"It hangs on {unknown} task{'s' * (unknown > 1)} before it whose run times nobody knows yet."
+        return f"It hangs on {counted(unknown, 'task')} before it whose run times nobody knows yet."
     alone_s = stretch * (alone_s or 0.0)
     if high > WIDEST_S + 3 * alone_s:
         return f"It hangs on what comes in before it: {alone_s:.3g} s if nothing does, {high:.3g} s if it goes on as lately."
@@ -181,20 +182,20 @@ def _learn(store: PgRoundStore, tasks: Sequence[Waiting]) -> None:
         keys[task_id] = script_keys(*what)
     wanted = {key for of_task in keys.values() for key in of_task}
     run_times = RunTimes(least=TENANTS)
-    counted: dict[tuple[int | None, str], Buckets] = {}
+    seen: dict[tuple[int | None, str], Buckets] = {}
     for tenant, key, mean_us, long_us, found in conn.execute(LEARNT, (list(wanted), LEARNT_FROM)).fetchall():
         given = json.loads(found) if isinstance(found, str) else found  # as Django's own connection has it
         buckets = {int(bucket): float(count) for bucket, count in given.items()}
         run_times.read([(tenant, key, mean_us, long_us)])
-        counted[tenant, key] = buckets
-        counted[None, key] = merged(counted.get((None, key), {}), buckets)
+        seen[tenant, key] = buckets
+        seen[None, key] = merged(seen.get((None, key), {}), buckets)
     spreads: dict[tuple[int | None, str], Spread] = {}
     for each in tasks:
         of_task = keys.get(each.task_id, ())
         learnt, whose = run_times.of(each.tenant_id, of_task), run_times.whose(each.tenant_id, of_task)
         if learnt is not None and whose is not None:
             if whose not in spreads:
-                spreads[whose] = Spread(learnt, counted[whose])
+                spreads[whose] = Spread(learnt, seen[whose])
             each.spread = spreads[whose]
 
 

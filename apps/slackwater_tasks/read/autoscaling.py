@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 
 from scheduler_ext.conf import LOOKAHEAD_US, SHORT_US
 from scheduler_ext.core.labels import RESERVED, with_names
+from scheduler_ext.core.plain_text import counted
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.types import PER_CHILD, Reason, WorkKind
 from slackwater_conf import conf
@@ -157,7 +158,7 @@ class Advice:
     def reason(self) -> str:
         of = f" with {self.labels}" if self.labels else ""
         by = f" by {self.kind}" if self.kind else ""
-        return f"{self.wanted} worker{'s' * (self.wanted != 1)}{of} wanted{by}, {self.have} there"
+        return f"{counted(self.wanted, 'worker')}{of} wanted{by}, {self.have} there"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+
+import pytest
+
 from scheduler_ext.upkeep import RETRY_S, Job, Upkeep
 
 
@@ -74,3 +78,12 @@ def test_where_nobody_can_tell_what_is_there_every_job_runs() -> None:
     for _ in range(2):
         jobs._due["j"] = 0.0
         assert jobs.run_due() == {"j": 1}
+
+
+def test_what_is_ordinary_is_told_to_who_debugs_alone(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, logger="scheduler_ext.upkeep")
+    jobs = [Job(name="look", every_s=60, run=lambda: 1, ordinary=True), Job(name="mend", every_s=60, run=lambda: 2)]
+    Upkeep(jobs, (Broken,)).run_due()
+    assert [(record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("DEBUG", "look: 1"), ("INFO", "mend: 2"),
+    ]  # fmt: skip

@@ -216,10 +216,10 @@
       const where = encodeURIComponent(`workflow:${SW.root.dataset.id} ${by.value}:"${name}"`);
       const list = SW.root.dataset.tasks ? SW.el("a", { href: `${SW.root.dataset.tasks}?q=${where}` }, "list them") : "";
       const longest = Math.max(...tasks.map(SW.ran));
-      return strip.replaceChildren(SW.el("b", {}, name), ` ${tasks.length} task${tasks.length === 1 ? "" : "s"}: ${SW.counted(states)}; the longest ran ${SW.took(longest)} `, list);
+      return strip.replaceChildren(SW.el("b", {}, name), ` ${SW.many(tasks.length, "task")}: ${SW.counted(states)}; the longest ran ${SW.took(longest)} `, list);
     }
     const [task] = tasks;
-    const facts = `${task.what}; waited ${SW.took(SW.waited(task))}, ran ${SW.took(SW.ran(task))}${task.attempts.length > 1 ? ` in ${task.attempts.length} attempts` : ""}`;
+    const facts = `${task.what}; waited ${SW.took(SW.waited(task))}, ran ${SW.took(SW.ran(task))}${task.attempts.length > 1 ? ` in ${SW.many(task.attempts.length, "attempt")}` : ""}`;
     strip.replaceChildren(SW.badge(task.state), " ", SW.el("a", { href: SW.link(task) }, task.name), ` ${facts} `);
     const form = document.getElementById("sw-rerun");
     if (form && task.end !== null) {

@@ -28,6 +28,7 @@
     if (value < 7200) return `${Math.round(value / 60)} min`;
     return value < 172800 ? `${Math.round(value / 3600)} h` : `${Math.round(value / 86400)} d`;
   }
+  const many = (number, noun) => `${whole.format(number)} ${noun}${number === 1 ? "" : "s"}`;
   const bounded = (value) => whole.format(value.count) + (value.more ? "+" : "");
   const badge = (text, kind) => el("span", { class: `sw-badge sw-${kind}` }, text);
   function bar(permille) {
@@ -62,9 +63,9 @@
     const slots = (number) => whole.format(Math.ceil(number));
     fill(
       "sw-tiles",
-      tile("Waiting", about + whole.format(waiting), `${whole.format(now.states.tenants)} tenant${now.states.tenants === 1 ? "" : "s"} with work`, link("live")),
+      tile("Waiting", about + whole.format(waiting), `${many(now.states.tenants, "tenant")} with work`, link("live")),
       tile("Queued", whole.format(states.queued || 0), "claimed for a node", link("queued")),
-      tile("Running", whole.format(states.running || 0), `on ${nodes} active node${nodes === 1 ? "" : "s"}`, link("running")),
+      tile("Running", whole.format(states.running || 0), `on ${many(nodes, "active node")}`, link("running")),
       tile("Dead letters", bounded(now.dead_letters), "attempts used up", root.dataset.dead),
       tile("Demand", slots(tight.demand), `of ${slots(tight.slots)} ${tight.kind} slots; ${slots(tight.wanted)} wanted`),
       tile("Throughput", now.rate >= 10 ? whole.format(Math.round(now.rate)) : now.rate.toFixed(1), `ended a second; ${whole.format(now.failed)} failed in ${Math.round(now.over_s / 60)} min`),

@@ -4,7 +4,7 @@
   const root = document.getElementById("sw-output");
   if (!root) return;
   const [box, filter, said] = [root.querySelector("[role=log]"), root.querySelector("input"), root.querySelector("[data-state]")];
-  const PERIOD = 700;
+  const PERIOD = 400; // with the worker's fifth of a second, a line is here within a second
   const MOST = 5000; // lines that the page holds
   let place = "";
   let count = 0;
@@ -44,7 +44,7 @@
           add(now.lines);
         }
         const shown = count > MOST ? `, the last ${MOST} are shown` : "";
-        said.textContent = count ? `${count} lines${shown}${now.ended ? "" : " so far"}` : now.ended ? "none" : "nothing yet";
+        said.textContent = count ? `${count} line${count === 1 ? "" : "s"}${shown}${now.ended ? "" : " so far"}` : now.ended ? "none" : "nothing yet";
         if (now.ended) return;
         if (now.more) pause = 0;
       } catch (error) {

@@ -103,7 +103,7 @@
     }));
     span.textContent = `${SW.took(whole)} shown`;
     sum.textContent = flow.critical.size
-      ? `Critical path: ${flow.critical.size} task${flow.critical.size > 1 ? "s" : ""}, ${SW.took(flow.critical_ms)} of which ${SW.took(flow.critical_ran_ms)} ran and ${SW.took(Math.max(0, flow.critical_ms - flow.critical_ran_ms))} waited.`
+      ? `Critical path: ${SW.many(flow.critical.size, "task")}, ${SW.took(flow.critical_ms)} of which ${SW.took(flow.critical_ran_ms)} ran and ${SW.took(Math.max(0, flow.critical_ms - flow.critical_ran_ms))} waited.`
       : "Nothing has begun yet.";
   }
 

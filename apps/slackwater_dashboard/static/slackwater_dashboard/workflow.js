@@ -41,6 +41,7 @@ const SW = (() => {
     const kinds = groups("name").length;
     return kinds > 1 && kinds <= most ? "name" : "handler";
   }
+  const many = (number, noun) => `${number} ${noun}${number === 1 ? "" : "s"}`;
   const counted = (states) => SEVERITY.filter((state) => states[state]).map((state) => `${states[state]} ${state}`).join(", ");
   const worst = (states) => SEVERITY.find((state) => states[state]);
   const ran = (task) => task.attempts.reduce((sum, [began, ended]) => sum + (ended ?? flow.now) - began, 0);
@@ -72,5 +73,5 @@ const SW = (() => {
     if (again) setTimeout(load, flow && flow.tasks.length > MANY ? 15000 : 4000);
   }
   if (root) addEventListener("DOMContentLoaded", load);
-  return { root, el, took, groups, grouping, counted, worst, ran, waited, link, badge, KEYS, show: (draw) => shown.push(draw) };
+  return { root, el, took, groups, grouping, many, counted, worst, ran, waited, link, badge, KEYS, show: (draw) => shown.push(draw) };
 })();
