@@ -92,7 +92,9 @@ def shown(found: Preview) -> str:
     )  # fmt: skip
 
 
-def _change(before: float, after: float) -> str:
+def _change(before: float | None, after: float | None) -> str:
+    if before is None or after is None:
+        return "as now" if before is after else "none starts" if after is None else "some start"
     if abs(after - before) < 0.001:
         return "as now"
     return f"{seconds(abs(after - before))} {'longer' if after > before else 'shorter'}"

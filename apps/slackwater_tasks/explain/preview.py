@@ -87,12 +87,12 @@ class Recorded(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """One tenant's waits in seconds, as things are and as they would be."""
+    """One tenant's waits in seconds, as things are and as they would be; ``None`` where nothing starts."""
 
     tenant_id: int
     tasks: int
-    mean: tuple[float, float]
-    p95: tuple[float, float]
+    mean: tuple[float | None, float | None]
+    p95: tuple[float | None, float | None]
     never: tuple[int, int]
     """Tasks that would not have started at all."""
 
@@ -243,9 +243,9 @@ def _run_us(row: Recorded, usual: RunTime | None) -> float:
     return usual.mean_us
 
 
-def _mean(waits: list[float]) -> float:
-    return sum(waits) / len(waits) if waits else 0.0
+def _mean(waits: list[float]) -> float | None:
+    return sum(waits) / len(waits) if waits else None
 
 
-def _p95(waits: list[float]) -> float:
-    return waits[int(len(waits) * 0.95)] if waits else 0.0
+def _p95(waits: list[float]) -> float | None:
+    return waits[int(len(waits) * 0.95)] if waits else None
