@@ -85,7 +85,7 @@ def test_dead_letters_of_one_error_are_requeued_a_few_first(browser: Watched, te
     page.wait_for_selector("text=0 of 7")
     bulk.advance()
     bulk.advance()
-    page.wait_for_selector("text=waits for the first 5: 0 have succeeded")
+    page.wait_for_selector("text=waits for the first 5: 0 succeeded so far")
     assert DeadLetter.objects.unscoped().count() == 2
     assert not browser.troubles
 

@@ -7,6 +7,7 @@ from uuid import UUID, uuid4
 
 from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
+from django.forms.widgets import CheckboxInput, Input, MultiWidget, Textarea
 from django.test import Client
 from django.urls import reverse
 
@@ -60,8 +61,16 @@ def act(page: Client, model: str, action: str, *pks: Any, **fields: str) -> Any:
 def form_of(page: Client, url: str, **fields: Any) -> dict[str, Any]:
     """The form of an object as its page sends it, with some fields changed."""
     form = page.get(url).context["adminform"].form
-    given = {name: form[name].value() for name in form.fields}
+    given = dict(pair for bound in form for pair in _sent(bound.html_name, bound.field.widget, bound.value()))
     return {name: value for name, value in given.items() if value is not None and value is not False} | fields
+
+
+def _sent(name: str, widget: Any, value: Any) -> list[tuple[str, Any]]:
+    """What a browser sends of a field that nobody has touched: texts as they stand there."""
+    if isinstance(widget, MultiWidget):
+        return [(f"{name}_{n}", part or "") for n, part in enumerate(widget.decompress(value))]
+    text = isinstance(widget, Input | Textarea) and not isinstance(widget, CheckboxInput)
+    return [(name, (widget.format_value(value) or "") if text else value)]
 
 
 def add_form(tenant: Tenant, **fields: Any) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any
 
@@ -162,7 +163,7 @@ class TaskForm(ServiceForm):
     def changes(self, before: Mapping[str, Any]) -> dict[str, Any]:
         """What differs from ``before``; an emptied field goes back to its default."""
         now = self.values()
-        changed = {name: value for name, value in now.items() if value != before.get(name)}
+        changed = {name: value for name, value in now.items() if value != _filled_in(before.get(name))}
         for name in set(self.fields) - set(now):
             if before.get(name) not in (None, "", [], {}):
                 changed[name] = FIELDS[name].default
@@ -185,6 +186,12 @@ def fieldsets(*, editing: bool) -> Any:
     )
 
 
+def _filled_in(value: Any) -> Any:
+    """A moment is filled in to the second."""
+    return value.replace(microsecond=0) if isinstance(value, datetime) else value
+
+
 def initial_of(task: Mapping[str, Any]) -> dict[str, Any]:
     """The form's first values for a task as :func:`slackwater_tasks.read.tasks.task` gives it."""
-    return {name: task[name] for name in EDITABLE if name in task} | {"tags": ", ".join(task["tags"])}
+    several = {name for name in EDITABLE if isinstance(FIELDS[name].kind, kinds.Texts)}
+    return {name: ", ".join(task[name]) if name in several else task[name] for name in EDITABLE if name in task}

@@ -122,9 +122,10 @@ def _proven(operation: BulkOperation) -> bool:
         note = f"{sum(ends.values())} of the first {operation.first} did not succeed: the rest was left as it was"
         _end(operation.pk, Status.STOPPED, note)
         return False
-    told = "" if not running else f"waits for the first {operation.first}: {good} have succeeded"
+    told = "" if not running else f"waits for the first {operation.first}: {good} succeeded so far"
     if told != operation.note:
         BulkOperation.objects.filter(pk=operation.pk).update(note=told)
+        operation.note = told
     return not running
 
 

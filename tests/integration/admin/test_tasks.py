@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -11,13 +12,14 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_tasks.models import DeadLetter, LiveTask, MutexScope, Script, Task, TaskEvent, Workflow
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Plan, Tenant, TenantCounter
 from slackwater_tenants.services import create_tenant
-from tests.support.admin import act, add_form, press, said, staff, state, submit
+from tests.support.admin import act, add_form, form_of, press, said, staff, state, submit
 from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
 
@@ -96,16 +98,7 @@ class TestTasks:
     def test_editing_a_waiting_task(self, page: Client, tenant: Tenant) -> None:
         task_id = submit(tenant, name="old", priority=1, tags=["a"], execution_cap_s=60)
         url = reverse("admin:slackwater_tasks_task_edit", args=[task_id])
-        form = page.get(url).context["adminform"].form
-        data = {name: form[name].value() for name in form.fields if name != "start_at"}
-        data = {name: value for name, value in data.items() if value is not None}
-        data |= {
-            "name": "new",
-            "priority": "9",
-            "start_at_0": "",
-            "start_at_1": "",
-            "mutex_scope": "independent",
-        }
+        data = form_of(page, url, name="new", priority="9", mutex_scope="independent")
         response = page.post(url, data)
         assert response.status_code == 302, response.context["adminform"].form.errors
         task = Task.objects.unscoped().get(pk=task_id)
@@ -121,6 +114,20 @@ class TestTasks:
         told = LogEntry.objects.filter(object_id=str(task_id)).latest("pk").get_change_message()
         assert told == "Edited: kwargs, tags from ['a'] to ['a', 'b'].", "what may be secret is not told"
         assert event.actor == "user:root"
+
+    def test_a_task_is_edited_in_nothing_but_what_was_touched(self, page: Client, tenant: Tenant) -> None:
+        started = timezone.now() + timedelta(days=1)
+        task_id = submit(
+            tenant, name="all", tags=["a", "b"], require_labels=["ssd"], prefer_labels=["gpu", "zone=eu"], args=[1],
+            kwargs={"x": {"y": 2}}, metadata={"order": "7102"}, retry={"base_s": 2}, mutex_key="k", rate_key="bank",
+            start_at=started.isoformat(), delay_tolerance_s=90.5,
+        )  # fmt: skip
+        plain = submit(tenant)
+        for each in (task_id, plain):
+            url = reverse("admin:slackwater_tasks_task_edit", args=[each])
+            assert page.post(url, form_of(page, url, name="renamed")).status_code == 302
+            [event] = TaskEvent.objects.unscoped().filter(task_id=each, reason="edited")
+            assert set(event.detail) == {"name"}
 
     def test_a_claimed_task_cannot_be_edited(self, page: Client, tenant: Tenant) -> None:
         task_id = submit(tenant)
