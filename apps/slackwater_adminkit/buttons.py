@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,6 +26,9 @@ from slackwater_adminkit.services import because, log_act, tell, tell_each, why
 
 CHOSEN: Final = "chosen"
 """The field in which a page of ours sends the keys of many rows, by comma: a form's fields are limited in number."""
+
+LINK: Final = re.compile(r"<a .*?</a>")
+"""Where a message leads is no part of what was done."""
 
 if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin as Base
@@ -166,7 +170,7 @@ class ButtonsMixin(Base):  # type: ignore[type-arg]
         button = self.buttons[name]
         done: str = getattr(self, button.method or name)(request, obj)
         if button.log:
-            told = f"{button.log} {strip_tags(done)}" if button.tells else button.log
+            told = f"{button.log} {strip_tags(LINK.sub('', done)).strip()}" if button.tells else button.log
             self.log_change(request, obj, because(told, why(request)))
         return done
 

@@ -68,7 +68,7 @@ def form_of(page: Client, url: str, **fields: Any) -> dict[str, Any]:
 def _sent(name: str, widget: Any, value: Any) -> list[tuple[str, Any]]:
     """What a browser sends of a field that nobody has touched: texts as they stand there."""
     if isinstance(widget, MultiWidget):
-        return [(f"{name}_{n}", part or "") for n, part in enumerate(widget.decompress(value))]
+        return [(f"{name}_{n}", part or "") for n, part in enumerate(widget.decompress(value) or ())]
     text = isinstance(widget, Input | Textarea) and not isinstance(widget, CheckboxInput)
     return [(name, (widget.format_value(value) or "") if text else value)]
 

@@ -51,14 +51,14 @@ def address(made: BulkOperation) -> str:
 
 
 def link(made: BulkOperation) -> SafeString:
-    return format_html('<a href="{}">how far it is</a>', address(made))
+    return format_html('<a href="{}">How far it is</a>', address(made))
 
 
 def shown(request: HttpRequest, made: BulkOperation) -> HttpResponse:
     """On to the page that tells how far it is."""
     messages.success(
         request,
-        format_html("{} taken in the background: {}.", counted(made.total, "task is", plural="tasks are"), link(made)),
+        format_html("{} taken in the background. {}", counted(made.total, "task is", plural="tasks are"), link(made)),
     )
     may = request.user.has_perm("slackwater_tasks.view_bulkoperation")
     return HttpResponseRedirect(address(made) if may else request.get_full_path())
@@ -141,7 +141,7 @@ class BulkOperationAdmin(PagesMixin, ReadOnlyMixin, BigTableAdmin):
             "retry", bulk.tasks_of(obj, done=True), what=f"what was cancelled: {obj.what}",
             reason=why(request) or "undone", actor=actor(request),
         )  # fmt: skip
-        return format_html("{} again: {}.", counted(made.total, "task runs", plural="tasks run"), link(made))
+        return format_html("{} again. {}", counted(made.total, "task runs", plural="tasks run"), link(made))
 
     def shown(self, request: HttpRequest, obj: BulkOperation) -> dict[str, Any]:
         took = (obj.ended_at or obj.moved_at) - obj.created_at

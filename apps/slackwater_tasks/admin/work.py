@@ -21,11 +21,11 @@ from slackwater_adminkit.keyset import look
 from slackwater_adminkit.services import actor, why
 from slackwater_resources.admin import HandlerAdmin, NodeAdmin
 from slackwater_resources.models import NODE_LIVES, Handler, Node
-from slackwater_tasks.admin.bulk import link
+from slackwater_tasks.admin.bulk import link, states
 from slackwater_tasks.admin.graphs import task_url
 from slackwater_tasks.admin.preview import PreviewMixin
 from slackwater_tasks.admin.terminate import TERMINATE, TerminateMixin
-from slackwater_tasks.control.bulk_operations import begin
+from slackwater_tasks.control.bulk_operations import begin, matching
 from slackwater_tasks.control.terminate import Subject, foretell
 from slackwater_tasks.ledger.connection import fetch_value
 from slackwater_tasks.models import Attempt, Task
@@ -172,14 +172,18 @@ class TenantWorkAdmin(PreviewMixin, TerminateMixin, TenantAdmin):
 
     def stop(self, request: HttpRequest, obj: Tenant) -> SafeString | str:
         """Start nothing of it any more, cancel what waits, and ask what runs to end."""
+        was = "paused" if obj.paused else "active"
         self.set_paused(obj, paused=True)
         rows = Task.objects.unscoped().for_tenant(obj.pk)  # the operators' view of one tenant
+        before = states(matching("cancel", rows))
         try:
             made = begin("cancel", rows, what=f"all work of {obj}", reason=why(request), actor=actor(request))
         except Conflict:
-            return f"{obj} is paused; it has no work."
+            return f"{obj} is paused, from {was}; it has no work."
         cancelled = counted(made.total, "task is", plural="tasks are")
-        return format_html("{} is paused, and its {} cancelled: {}.", obj, cancelled, link(made))
+        return format_html(
+            "{} is paused, from {}, and its {} cancelled, from {}. {}", obj, was, cancelled, before, link(made)
+        )
 
     def foretell_stop(self, request: HttpRequest, obj: Tenant) -> str:
         """How much would end."""

@@ -133,8 +133,9 @@ def test_a_tenant_is_stopped_in_one_act_and_an_operation_too(page: Client, tenan
     assert "its 3 tasks are cancelled" in said(response)
     assert Tenant.objects.get(pk=tenant.pk).paused
     entry = LogEntry.objects.get()
-    assert "3 tasks are cancelled" in entry.change_message
-    assert "it floods the others" in entry.change_message
+    assert entry.change_message == (
+        f"Stopped: {tenant} is paused, from active, and its 3 tasks are cancelled, from ready 2, running 1: it floods the others"
+    )
     made = BulkOperation.objects.get()
     press(page, "slackwater_tasks_bulkoperation", made.pk, "stop")
     assert finish().status == "stopped"
