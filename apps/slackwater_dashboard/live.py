@@ -18,7 +18,7 @@ from slackwater_resources.components import SILENT_AFTER_S
 from slackwater_tasks.ledger.connection import fetch_all, fetch_dicts, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import SLOT_KIND
 from slackwater_tasks.read import shares
-from slackwater_tasks.read.autoscaling import demands
+from slackwater_tasks.read.autoscaling import demands, waited_for, work
 from slackwater_tasks.read.tasks import word
 
 EXACT_LIVE = 20_000
@@ -132,6 +132,7 @@ def snapshot() -> dict[str, Any]:
 
 
 def _read() -> dict[str, Any]:
+    asking = work()
     return {
         "now": fetch_value(read.NOW),
         "states": _states(),
@@ -141,7 +142,7 @@ def _read() -> dict[str, Any]:
         "leaders": fetch_dicts(LEADERS),
         "components": fetch_dicts(COMPONENTS, [SILENT_AFTER_S]),
         "tenants": fetch_dicts(TENANTS, [TENANTS_SHOWN]),
-        "shares": shares.shares(),
+        "shares": shares.shares(waited_for(asking)),
         "rounds": shares.rounds(),
         "alerts": [
             {**row, "says": RULES[row["rule"]].says if row["rule"] in RULES else ""} for row in fetch_dicts(ALERTS)
@@ -157,7 +158,7 @@ def _read() -> dict[str, Any]:
                 "wanted": d.wanted,
                 "ratio": d.ratio,
             }
-            for d in demands()
+            for d in demands(asking)
         ],
     }
 

@@ -171,6 +171,8 @@ class Work:
     """With tasks, and what each usually takes (microseconds; ``None``: nothing is learnt)."""
     lacking: list[tuple[Any, ...]]
     """The same of what waits because no node has its labels."""
+    of_tenants: Mapping[tuple[str, str, int], float]
+    """Thousandths of a slot that each tenant's ready work would take at once, by cell, kind and tenant."""
 
 
 def work() -> Work:
@@ -178,11 +180,31 @@ def work() -> Work:
     rows = fetch_all(READY, {"most": MAX_COUNTED})
     known = run_times({(name,) for *_, name in rows if name})
     ready = []
-    for *line, tenant, name in rows:
+    of_tenants: dict[tuple[str, str, int], float] = {}
+    for cell, kind, tier, labels, count, tenant, name in rows:
         usual = known.of(tenant, (name,)) if name else None
-        ready.append((*line, usual.mean_us if usual is not None else None))
+        mean_us = usual.mean_us if usual is not None else None
+        ready.append((cell, kind, tier, labels, count, mean_us))
+        key = (cell, kind, tenant)
+        of_tenants[key] = of_tenants.get(key, 0.0) + count * _milli(kind, mean_us)
     lacking = fetch_all(LACKING, [Reason.NO_LABELS.value])
-    return Work(in_flight=fetch_all(IN_FLIGHT), ready=ready, lacking=lacking)
+    return Work(in_flight=fetch_all(IN_FLIGHT), ready=ready, lacking=lacking, of_tenants=of_tenants)
+
+
+def _milli(kind: str, mean_us: int | None) -> float:
+    """A task known to be short asks for the part of a slot that a claim of it takes; any other for a whole one."""
+    short = kind == "process" and mean_us is not None and mean_us <= SHORT_US
+    return max(1, mean_us * 1000 / LOOKAHEAD_US) if short and mean_us is not None else 1000
+
+
+def waited_for(asking: Work) -> dict[tuple[str, int], float]:
+    """By cell and tenant, what its ready work would take at once, as a part of the cell's slots of the kind it lacks most."""
+    slots = _slots(())
+    found: dict[tuple[str, int], float] = {}
+    for (cell, kind, tenant), milli in asking.of_tenants.items():
+        part = milli / 1000 / max(1, slots.get((cell, kind, ""), 0))
+        found[cell, tenant] = max(found.get((cell, tenant), 0.0), part)
+    return found
 
 
 def demands(asking: Work | None = None) -> list[Demand]:
@@ -197,11 +219,8 @@ def demands(asking: Work | None = None) -> list[Demand]:
             milli[cell, kind, asked] = milli.get((cell, kind, asked), 0) + int(held)
     for whose, rows in ((("",), asking.ready), ((), asking.lacking)):
         for cell, kind, _, labels, count, mean_us in rows:
-            # A task known to be short asks for the part of a slot that a claim of it takes; any other for a whole one.
-            short = kind == "process" and mean_us is not None and mean_us <= SHORT_US
-            each = max(1, mean_us * 1000 / LOOKAHEAD_US) if short else 1000
             for asked in {*whose, labels}:
-                milli[cell, kind, asked] = milli.get((cell, kind, asked), 0) + count * each
+                milli[cell, kind, asked] = milli.get((cell, kind, asked), 0) + count * _milli(kind, mean_us)
     slots = _slots(milli.keys())
     return [
         Demand(

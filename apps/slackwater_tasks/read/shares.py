@@ -6,6 +6,7 @@ Unscoped, because operators see all tenants. What it costs grows with what is in
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -37,14 +38,19 @@ def standings() -> dict[str, tuple[str, Standing]]:
     return found
 
 
-def shares() -> list[dict[str, Any]]:
-    """Each cell: policy, utilization, Jain's index, and its tenants' shares with their names, most first."""
+def shares(waited_for: Mapping[tuple[str, int], float] | None = None) -> list[dict[str, Any]]:
+    """Each cell: policy, utilization, Jain's index, and its tenants' shares with their names, most first.
+
+    ``waited_for``: by cell and tenant the part that its ready work asks for, where that was counted.
+    """
+    asked = waited_for or {}
     names = dict(fetch_all("SELECT id, slug FROM slackwater_tenants_tenant"))
     return [
         {
             "cell": cell, "policy": policy, "utilization": found.utilization, "jain": found.jain,
             "tenants": [
-                {"tenant": names.get(number, ""), "held": each.held, "entitled": each.entitled, "waits": each.waits}
+                {"tenant": names.get(number, ""), "held": each.held, "entitled": each.entitled, "waits": each.waits,
+                 "waited_for": asked.get((cell, number))}
                 for number, each in sorted(
                     found.tenants.items(), key=lambda item: (-max(item[1].held, item[1].entitled), item[0])
                 )[:MAX_TENANTS]

@@ -7,8 +7,9 @@ import redis
 from django.db import connection
 from django.test import Client
 
+from slackwater_dashboard.live import snapshot
 from slackwater_resources.models import Node
-from slackwater_tasks.read.autoscaling import demands
+from slackwater_tasks.read.autoscaling import demands, waited_for, work
 from slackwater_tenants.models import Tenant
 from tests.support.api import HANDLER
 from tests.support.cell import Cell
@@ -28,6 +29,9 @@ def test_the_ratio_of_resources_to_demand_is_published_with_its_target(redis_cli
         handlers, scripts = demands()
         assert (handlers.kind, handlers.slots, handlers.demand, handlers.wanted) == ("process", 5.0, 8.0, 10.0)
         assert handlers.ratio == 5 / 8
+        assert waited_for(work()) == {("default", cell.tenant.pk): 7 / 5}, "what is ready, as a part of the cell"
+        [row] = snapshot()["shares"][0]["tenants"]
+        assert (row["held"], row["waits"], row["waited_for"]) == (pytest.approx(1 / 5), True, 7 / 5)
         assert (scripts.kind, scripts.slots, scripts.demand, scripts.ratio) == ("script", 5.0, 0.0, None)
         text = Client().get("/metrics").content.decode()
         assert 'slackwater_demand_slots{cell="default",kind="process"} 8.0' in text
