@@ -151,6 +151,46 @@ def test_a_workflow_is_read_searched_and_run_again_from_a_task(browser: Watched,
     assert browser.troubles == []
 
 
+CROSSED = """() => {
+  const cy = document.getElementById("sw-flow-graph").cy;
+  const near = (at, middle, size) => Math.abs(at - middle) < size / 2 - 1;
+  const inside = (x, y, box) => near(x, box.position("x"), box.width()) && near(y, box.position("y"), box.height());
+  const crossed = [];
+  for (const edge of cy.edges()) {
+    const points = [edge.sourceEndpoint(), ...(edge.segmentPoints() || []), edge.targetEndpoint()];
+    for (let n = 0; n + 1 < points.length; n++)
+      for (let part = 0; part <= 1; part += 0.01) {
+        const [from, to] = [points[n], points[n + 1]];
+        const [x, y] = ["x", "y"].map((axis) => from[axis] + (to[axis] - from[axis]) * part);
+        for (const box of cy.nodes()) if (inside(x, y, box)) crossed.push(`${edge.id()} through ${box.data("label")}`);
+      }
+  }
+  return [cy.edges().length, [...new Set(crossed)]];
+}"""
+
+
+def test_no_edge_of_a_graph_runs_through_a_box(browser: Watched, tenant: Tenant) -> None:
+    chain = ["a", "b", "c", "d"]
+    parts = [f"part {n}" for n in range(30)]  # more than one column of boxes has
+    needs = {"b": ["a"], "c": ["b"], "d": ["a", "b", "c"], **{name: ["b"] for name in parts}}
+    needs |= {"sum": ["a", *parts], "end": ["sum", "a", "b", "d", "part 29"]}
+    tasks = [
+        {"name": name, "handler": HANDLER, "depends_on": needs.get(name, [])} for name in [*chain, *parts, "sum", "end"]
+    ]
+    made = service.submit_workflow(tenant, {"name": "far", "tasks": tasks}, actor="t")
+    browser.go("slackwater_tasks_workflow_change", made.workflow_id)
+    browser.page.wait_for_selector("#sw-flow-graph[data-drawn=task]")
+    assert browser.page.evaluate(CROSSED) == [sum(map(len, needs.values())), []]
+    browser.go("slackwater_tasks_task_change", made.task_ids[1])
+    focus = browser.page.locator(".sw-focus rect")
+    middle = browser.page.locator("[data-part=graph] .sw-scroll").bounding_box()
+    own = focus.bounding_box()
+    assert middle is not None
+    assert own is not None
+    assert middle["y"] < own["y"] < middle["y"] + middle["height"], "the task itself is in sight"
+    assert browser.troubles == []
+
+
 def test_a_workflow_of_five_thousand_tasks_is_usable(browser: Watched, tenant: Tenant) -> None:
     page = browser.page
     page.set_default_timeout(180_000)

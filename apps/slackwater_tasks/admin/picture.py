@@ -88,41 +88,60 @@ def draw(boxes: Sequence[Box], edges: Sequence[Edge], link: Callable[[UUID], str
     size = SMALL if len(boxes) > SMALL_FROM else LARGE
     known = {box.id for box in boxes}
     inside = [edge for edge in edges if edge[0] in known and edge[1] in known]
-    places = arrange([box.id for box in boxes], inside)
-    heights: dict[int, int] = defaultdict(int)
-    for column, _ in places.values():
-        heights[column] += 1
-    tallest = max(heights.values(), default=1)
-    step_y = size.height + size.gap_y
-
-    def corner(node: UUID) -> Place:
-        column, row = places[node]
-        top = (tallest - heights[column]) * step_y / 2  # short columns stand in the middle
-        return 8 + column * (size.width + size.gap_x), round(8 + top + row * step_y)
-
-    corners = {node: corner(node) for node in places}
-    width = (
-        16 + (max((column for column, _ in places.values()), default=0) + 1) * (size.width + size.gap_x) - size.gap_x
-    )
+    grid = Grid(arrange([box.id for box in boxes], inside), size)
+    corners = {node: (grid.left(column), grid.top(column, row)) for node, (column, row) in grid.places.items()}
     return format_html(
         '<svg class="sw-graph" role="group" aria-label="Dependencies" viewBox="0 0 {0} {1}" width="{0}" height="{1}" '
         'font-size="{2}">{3}{4}</svg>',
-        width,
-        16 + tallest * step_y - size.gap_y,
+        8 + grid.left(len(grid.heights)) - size.gap_x if boxes else 16,
+        16 + grid.tallest * grid.step - size.gap_y,
         size.font,
-        _edges(inside, corners, size),
+        format_html_join("", '<path class="sw-edge" d="{}"/>', ((grid.way(edge),) for edge in inside)),
         _boxes(boxes, corners, size, link),
     )
 
 
-def _edges(edges: Sequence[Edge], corners: Mapping[UUID, Place], size: Size) -> SafeString:
-    def way(edge: Edge) -> str:
-        (x1, y1), (x2, y2) = corners[edge[0]], corners[edge[1]]
-        x1, y1, y2 = x1 + size.width, y1 + size.height // 2, y2 + size.height // 2
-        bend = max(size.gap_x // 2, (x2 - x1) // 2)
-        return f"M{x1} {y1} C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"
+class Grid:
+    """Where columns and rows stand in pixels; short columns stand in the middle."""
 
-    return format_html_join("", '<path class="sw-edge" d="{}"/>', ((way(edge),) for edge in edges))
+    def __init__(self, places: Mapping[UUID, Place], size: Size) -> None:
+        self.places, self.size = places, size
+        self.heights: dict[int, int] = defaultdict(int)
+        for column, _ in places.values():
+            self.heights[column] += 1
+        self.tallest = max(self.heights.values(), default=1)
+        self.step = size.height + size.gap_y
+
+    def left(self, column: int) -> int:
+        """The left side of a column's boxes."""
+        return 8 + column * (self.size.width + self.size.gap_x)
+
+    def top(self, column: int, row: int) -> int:
+        return round(8 + (self.tallest - self.heights[column]) * self.step / 2 + row * self.step)
+
+    def way(self, edge: Edge) -> str:
+        """The path of an edge: through the columns between its ends it goes between their boxes."""
+        (first, row), (last, to) = self.places[edge[0]], self.places[edge[1]]
+        half = self.size.height // 2
+        x, y = self.left(first) + self.size.width, self.top(first, row) + half
+        end = self.top(last, to) + half
+        path, slope = f"M{x} {y}", (end - y) / max(1, last - first)
+        for column in range(first + 1, last):
+            lane = self.lane(column, y + slope)
+            path += f" {_curve(x, y, self.left(column), lane)} h{self.size.width}"
+            x, y = self.left(column) + self.size.width, lane
+        return f"{path} {_curve(x, y, self.left(last), end)}"
+
+    def lane(self, column: int, wanted: float) -> int:
+        """The height nearest to the one wanted at which no box of the column stands."""
+        first = self.top(column, 0) - self.size.gap_y / 2
+        row = (wanted - first) / self.step
+        return round(wanted if not 0 < row < self.heights[column] else first + round(row) * self.step)
+
+
+def _curve(x1: int, y1: int, x2: int, y2: int) -> str:
+    bend = (x2 - x1) // 2
+    return f"C{x1 + bend} {y1} {x2 - bend} {y2} {x2} {y2}"
 
 
 def _boxes(boxes: Sequence[Box], corners: Mapping[UUID, Place], size: Size, link: Callable[[UUID], str]) -> SafeString:

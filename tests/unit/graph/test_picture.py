@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from uuid import UUID
 
 from hypothesis import given
@@ -63,3 +65,30 @@ def test_the_picture_is_well_formed_and_escapes_names() -> None:
 
 def test_a_picture_of_nothing_is_a_picture() -> None:
     assert ET.fromstring(draw([], [], str)).tag == "svg"
+
+
+@given(PAIRS)
+def test_no_edge_runs_through_a_box(pairs: list[tuple[int, int]]) -> None:
+    edges = edges_of(pairs)
+    boxes = [Box(id=node(n), label=str(n), state="ready") for n in range(16)]
+    root = ET.fromstring(draw(boxes, edges, str))
+    stand = [[float(box.get(name) or 0) for name in ("x", "y", "width", "height")] for box in root.iter("rect")]
+    for path in root.iter("path"):
+        for x, y in points(path.get("d") or ""):
+            assert not any(left < x < left + w and top < y < top + h for left, top, w, h in stand), path.get("d")
+
+
+def points(path: str) -> Iterator[tuple[float, float]]:
+    """The curves of a path in steps, and its straight parts."""
+    x = y = 0.0
+    for letter, text in re.findall(r"([MCh])([-\d ]+)", path):
+        given = [float(each) for each in text.split()]
+        if letter == "C":
+            ends = [(x, y), *zip(given[::2], given[1::2], strict=True)]
+            for step in range(21):
+                t = step / 20
+                parts = ((1 - t) ** 3, 3 * t * (1 - t) ** 2, 3 * t * t * (1 - t), t**3)
+                yield tuple(sum(part * end[n] for part, end in zip(parts, ends, strict=True)) for n in (0, 1))  # type: ignore[misc]
+        elif letter == "h":
+            yield from ((x + given[0] * step / 20, y) for step in range(21))
+        x, y = (x + given[0], y) if letter == "h" else (given[-2], given[-1])

@@ -3,7 +3,7 @@
 (() => {
   const part = document.getElementById("sw-flow-graph");
   if (!part) return;
-  const [EACH, HUGE, SWEEPS, LETTERS, LEGIBLE] = [150, 1200, 6, 24, 0.6];
+  const [EACH, HUGE, SWEEPS, LETTERS, LEGIBLE, ROUND] = [150, 1200, 6, 24, 0.6, 8];
   const SIZE = { width: 170, height: 36, gapX: 70, gapY: 14 };
   const [by, search, told, stage, strip, legend] = ["by", "search", "told", "stage", "strip", "legend"].map((name) => part.querySelector(`[data-${name}]`));
   const pen = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -74,17 +74,39 @@
         layer.forEach((n, place) => (row[n] = place));
       }
     const most = Math.max(12, Math.ceil(Math.sqrt(nodes.length * 2.4)));
-    const [found, height] = [[], by.value === "task" ? SIZE.height : 52];
+    const [found, columns, step] = [[], [], (by.value === "task" ? SIZE.height : 52) + SIZE.gapY];
     let x = 0;
     for (const layer of layers) {
       const rows = Math.ceil(layer.length / Math.ceil(layer.length / most));
-      layer.forEach((n, place) => {
-        const tall = Math.min(rows, layer.length);
-        found[n] = { x: x + Math.floor(place / rows) * (SIZE.width + 18), y: ((place % rows) - (tall - 1) / 2) * (height + SIZE.gapY) };
-      });
-      x += Math.ceil(layer.length / rows) * (SIZE.width + 18) - 18 + SIZE.gapX;
+      const first = -((Math.min(rows, layer.length) - 1) / 2) * step;
+      for (let from = 0; from < layer.length; from += rows, x += SIZE.width + 18) {
+        const column = layer.slice(from, from + rows);
+        column.forEach((n, place) => (found[n] = { x, y: first + place * step, column: columns.length }));
+        columns.push({ x, top: first - step / 2, boxes: column.length });
+      }
+      x += SIZE.gapX - 18;
     }
-    return found;
+    return { spots: found, columns, step };
+  }
+  // Where an edge bends: through the columns between its ends it goes between their boxes. Told as Cytoscape takes it, by
+  // how far along the straight line and how far beside it.
+  function bends(from, to, { columns, step }) {
+    if (to.column - from.column < 2) return {};
+    const [half, beside] = [SIZE.width / 2, SIZE.width / 2 + ROUND];
+    const points = [];
+    let y = from.y;
+    for (let n = from.column + 1; n < to.column; n++) {
+      y += (to.y - y) / (to.column - n + 1);
+      const [{ x, top, boxes }, row] = [columns[n], (y - columns[n].top) / step];
+      if (row > 0 && row < boxes) y = top + Math.round(row) * step;
+      points.push([x - beside, y], [x + beside, y]);
+    }
+    const [x0, dx, dy] = [from.x + half, to.x - from.x - SIZE.width, to.y - from.y];
+    const length = Math.hypot(dx, dy);
+    return {
+      weights: points.map(([x, at]) => ((x - x0) * dx + (at - from.y) * dy) / length ** 2),
+      distances: points.map(([x, at]) => ((at - from.y) * dx - (x - x0) * dy) / length),
+    };
   }
 
   // -- how it looks ---------------------------------------------------------------------------------------------
@@ -110,6 +132,10 @@
     rules.push(
       { selector: ".critical", style: { "border-width": 4, "line-color": accent, "target-arrow-color": accent, "line-opacity": 1, width: 3 } },
       { selector: "node.critical", style: { width: SIZE.width, "border-style": "double" } },
+      { selector: "edge[weights]", style: {
+        "curve-style": "round-segments", "edge-distances": "endpoints", "segment-radii": ROUND,
+        "segment-weights": (edge) => edge.data("weights"), "segment-distances": (edge) => edge.data("distances"),
+      } },
       { selector: ".faded", style: { opacity: 0.15 } },
       { selector: "node:selected", style: { "border-width": 5, "border-color": accent, "background-opacity": 0.5 } },
     );
@@ -143,20 +169,25 @@
       return;
     }
     drawn = shape;
-    const [spots, huge] = [places(nodes, edges), nodes.length + edges.length > HUGE];
+    const [grid, huge] = [places(nodes, edges), nodes.length + edges.length > HUGE];
+    const { spots } = grid;
     cy?.destroy();
     cy = cytoscape({
       container: stage, layout: { name: "preset" }, style: style(huge), minZoom: 0.01, maxZoom: 3, boxSelectionEnabled: false, autoungrabify: true,
       wheelSensitivity: 0.6, hideEdgesOnViewport: huge, textureOnViewport: huge, pixelRatio: huge ? 1 : "auto", selectionType: "single",
       elements: [
-        ...nodes.map((node, n) => ({ data: { id: `n${n}`, label: node.label, state: SW.worst(node.states), of: node }, position: spots[n], classes: critical(node) ? "critical" : "" })),
+        ...nodes.map((node, n) => ({ data: { id: `n${n}`, label: node.label, state: SW.worst(node.states), of: node }, position: { x: spots[n].x, y: spots[n].y }, classes: critical(node) ? "critical" : "" })),
         ...edges.map(([parent, child, times], n) => ({
-          data: { id: `e${n}`, source: `n${parent}`, target: `n${child}`, width: 1.2 + Math.log2(times) / 2 },
+          data: {
+            id: `e${n}`, source: `n${parent}`, target: `n${child}`, width: 1.2 + Math.log2(times) / 2,
+            ...(huge ? {} : bends(spots[parent], spots[child], grid)),
+          },
           classes: onPath(nodes[parent], nodes[child]) ? "critical" : "",
         })),
       ],
     });
     cy.scratch("huge", huge);
+    part.cy = cy; // for whoever looks at what is drawn
     cy.on("select unselect", "node", describe);
     cy.on("dbltap", "node", (event) => event.target.data("of").tasks.length === 1 && (location.href = SW.link(event.target.data("of").tasks[0])));
     begin();

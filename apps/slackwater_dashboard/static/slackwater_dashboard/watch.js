@@ -63,5 +63,11 @@
     }
     setTimeout(look, PERIOD);
   }
+  const focus = root.querySelector(".sw-focus");
+  const box = focus?.closest(".sw-scroll");
+  if (box) {
+    const [own, around] = [focus.getBoundingClientRect(), box.getBoundingClientRect()];
+    box.scrollBy(own.x - around.x - (around.width - own.width) / 2, own.y - around.y - (around.height - own.height) / 2);
+  }
   setTimeout(look, PERIOD);
 })();
