@@ -21,6 +21,13 @@ LIST_TIMEOUT_MS = 8_000
 QUERY_CANCELED = "57014"
 
 
+class About(int):
+    """An estimate: it says so wherever it is shown."""
+
+    def __str__(self) -> str:
+        return f"about {int(self)}"
+
+
 class EstimatedPaginator(Paginator):  # type: ignore[type-arg]
     """Counts a small result exactly; of a large one it takes the estimate, and never reads it through."""
 
@@ -43,10 +50,10 @@ class EstimatedPaginator(Paginator):  # type: ignore[type-arg]
             return len(rows)
         estimate, cost = self.planned
         if estimate > COUNTED * 4 or (rows.query.where and cost > CHEAP):
-            return estimate
+            return About(estimate)
         few = rows.order_by().values("pk")[: COUNTED + 1]
         counted = models.QuerySet.count(few)
-        return counted if counted <= COUNTED else max(estimate, counted)
+        return counted if counted <= COUNTED else About(max(estimate, counted))
 
 
 class BigTableAdmin(ServiceAdmin):

@@ -58,6 +58,7 @@ def test_pages_lead_to_each_other_by_the_key(page: Client, tenant: Tenant, monke
     # Windows find the same, and say how far they looked where their time is used up.
     monkeypatch.setattr(keyset, "CHEAP", -1)
     monkeypatch.setattr(keyset, "WINDOW", 2)
+    monkeypatch.setattr(keyset, "BUDGET_S", 60)
     one = shown(page, {"q": "name:t0"})
     assert (keys(one), one.further) == ([made[7]], "")
     monkeypatch.setattr(keyset, "BUDGET_S", -1)
