@@ -106,8 +106,8 @@ docs: env-dev ## write the generated pages of docs/
 	@$(PYTHON) -m tests.lab docs $(DOCS_ARGS)
 
 site: env-dev ## build the documentation site in build/site/, with the API reference and every internal link checked
-	@sh bin/bootstrap requirements-site.txt
-	@$(PYTHON) -m tests.lab site
+	@sh bin/bootstrap requirements-site.txt build/site-env
+	@$(PYTHON) -m tests.lab site --python build/site-env/bin/python
 
 docs-shots: env-browser ## take the pictures in docs/images/ anew, of a platform with real work; needs Chromium
 	@$(PYTHON) -m tests.lab shots $(SHOTS_ARGS)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -21,6 +22,10 @@ class Command(BaseCommand):
     help = "Build the documentation site, with the API reference in it; every internal link is checked."
     requires_system_checks: list[str] = []
 
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Whose MkDocs builds it: it has an environment of its own, which asks for other things than the platform."""
+        parser.add_argument("--python", default=sys.executable, help="the Python that has MkDocs (this one)")
+
     def handle(self, *args: Any, **options: Any) -> None:
         """Stage the pages, write the reference, build."""
         stage(STAGED)
@@ -30,7 +35,7 @@ class Command(BaseCommand):
         (reference / "api.md").write_text(operations.page(described))
         # Not quietly: what is not told is not counted either.
         built = subprocess.run(
-            [sys.executable, "-m", "mkdocs", "build", "--strict"], cwd=ROOT, check=False,
+            [options["python"], "-m", "mkdocs", "build", "--strict"], cwd=ROOT, check=False,
             env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         )  # fmt: skip
         if built.returncode:
