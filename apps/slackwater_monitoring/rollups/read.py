@@ -21,7 +21,7 @@ BY: Final = {"all": Dimension.ALL, "tenant": Dimension.TENANT, "handler": Dimens
 SHOWN: Final = 7
 """Keys with a line of their own in a chart; the others are one line."""
 LAG_S: Final = 15
-"""What ended within this time may not be in yet: a span is shown once it is complete."""
+"""What ended within this time may not be in yet: figures end so long before now."""
 NOW: Final = "SELECT extract(epoch FROM clock_timestamp())::float8"
 SPANS: Final = """
 SELECT extract(epoch FROM at)::bigint, key, numbers FROM slackwater_monitoring_rollup
@@ -48,15 +48,17 @@ def charts(window: str, by: str) -> dict[str, Any]:
     if by not in BY:
         raise InvalidInput(f"must be one of {', '.join(BY)}", field="by")
     step, count = WINDOWS[window]
-    end = int(fetch_value(NOW) - LAG_S) // step * step
+    now = int(fetch_value(NOW) - LAG_S) // layout.FINEST * layout.FINEST
+    end = -(-now // step) * step  # the last span may still go on, so that every window ends with the same moment
     within = (step, end - count * step, end)
     times = range(within[1], end, step)
+    took = [min(step, now - at) for at in times]
     whole = _spans(within, Dimension.ALL)[""]
     lines = {"all": whole} if by == "all" else _lines(within, BY[by], whole)
     samples = [_at(whole, at)[Place.SAMPLES] for at in times]
     return {
         "window": window, "by": by, "step_s": step, "at": list(times),
-        "series": [{"key": key, **_figures(spans, times, step, samples)} for key, spans in lines.items()],
+        "series": [{"key": key, **_figures(spans, times, took, samples)} for key, spans in lines.items()],
         "slots": [
             {"key": kind, "used": [_part(_at(spans, at)) for at in times]}
             for kind, spans in sorted(_spans(within, Dimension.SLOT).items())
@@ -106,15 +108,20 @@ def _lines(within: tuple[int, int, int], dimension: Dimension, whole: Spans) -> 
     keys = [key for (key,) in fetch_all(MOST, values)]
     found = _spans(within, dimension, keys)
     names = _names(keys) if dimension == Dimension.TENANT else {key: key for key in keys}
-    lines = {names[key]: found[key] for key in keys if key in names}
+    lines = {names[key]: found[key] for key in keys if key in names and _tells(found[key])}
     rest: Spans = {
         at: [max(0, number - sum(parts)) for number, *parts in zip(
             numbers, *(_at(spans, at) for spans in lines.values()), strict=True)]
         for at, numbers in whole.items()
     }  # fmt: skip
-    if any(layout.ended(numbers) or numbers[Place.WAITING] for numbers in rest.values()):
+    if _tells(rest):
         lines[OTHERS] = rest
     return lines
+
+
+def _tells(spans: Spans) -> bool:
+    """Whether anything ended or waited."""
+    return any(layout.ended(numbers) or numbers[Place.WAITING] for numbers in spans.values())
 
 
 def _at(spans: Spans, at: int) -> Numbers:
@@ -125,13 +132,13 @@ def _sum(rows: Any) -> Numbers:
     return [sum(column) for column in zip([0] * LENGTH, *rows, strict=True)]
 
 
-def _figures(spans: Spans, times: range, step: int, samples: Sequence[int]) -> dict[str, Any]:
+def _figures(spans: Spans, times: range, took: Sequence[int], samples: Sequence[int]) -> dict[str, Any]:
     rows = [_at(spans, at) for at in times]
     total = _sum(rows)
     delays, runs = ([_times(row, first) for row in rows] for first in (layout.DELAYS, layout.RUNS))
     return {
-        "ended": [layout.ended(row) / step for row in rows],
-        "failed": [layout.failed(row) / step for row in rows],
+        "ended": [layout.ended(row) / seconds for row, seconds in zip(rows, took, strict=True)],
+        "failed": [layout.failed(row) / seconds for row, seconds in zip(rows, took, strict=True)],
         "waiting": [row[Place.WAITING] / n if n else None for row, n in zip(rows, samples, strict=True)],
         "delay_p50": [each and each["p50"] for each in delays], "delay_p95": [each and each["p95"] for each in delays],
         "run_p50": [each and each["p50"] for each in runs], "run_p95": [each and each["p95"] for each in runs],

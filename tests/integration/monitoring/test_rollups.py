@@ -109,6 +109,20 @@ def test_every_chart_tells_the_same_and_by_each_dimension_it_adds_up() -> None:
     assert page.get(reverse("admin:sw_charts"), {"window": "5y"}).status_code == 404
 
 
+def test_what_ended_just_now_is_in_every_window_and_its_rate_is_of_the_time_that_has_passed() -> None:
+    acme, worker = client_of("acme"), HandWorker("node-1")
+    for _ in range(4):
+        worker.run(UUID(acme.task()))
+    moved_back(30)
+    settle()
+    for window, (step, _) in read.WINDOWS.items():
+        found = read.charts(window, "all")
+        (shown,) = found["series"]
+        assert shown["total"]["ended"] == 4, window
+        assert max(shown["ended"]) >= 4 / step, window
+        assert len(found["at"]) == len(shown["ended"]) == read.WINDOWS[window][1]
+
+
 def test_queues_and_slots_are_sampled_once_however_many_upkeeps_look() -> None:
     acme, other = client_of("acme"), client_of("other")
     settle()  # the mark is there

@@ -32,7 +32,7 @@
       label: name, data, borderColor: colour(`--sw-${PALETTE[n % PALETTE.length]}`), backgroundColor: colour(`--sw-${PALETTE[n % PALETTE.length]}`),
       borderWidth: 1.5, pointRadius: data.filter((one) => one !== null).length < 3 ? 2 : 0, tension: 0.2, spanGaps: false,
     }));
-    const axis = { ticks: { color: quiet, maxTicksLimit: 6, maxRotation: 0, autoSkip: true }, grid: { color: grid } };
+    const axis = { ticks: { color: quiet, maxTicksLimit: 6, maxRotation: 0, autoSkip: true, autoSkipPadding: 14 }, grid: { color: grid } };
     const options = {
       animation: false, responsive: true, maintainAspectRatio: false, interaction: { mode: "index", intersect: false },
       scales: { x: { ...axis, grid: { display: false } }, y: { ...axis, beginAtZero: true, ticks: { ...axis.ticks, callback: say } } },
