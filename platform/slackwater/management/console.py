@@ -8,7 +8,7 @@ import json
 import sys
 import time
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
@@ -111,6 +111,12 @@ class PlatformCommand(BaseCommand):
     def run(self, options: dict[str, Any]) -> None:
         raise NotImplementedError
 
+    @staticmethod
+    def once(options: dict[str, Any]) -> None:
+        """Refuse to do again and again what changes something."""
+        if options["watch"]:
+            raise errors.InvalidInput("goes with what is shown, not with what is done", field="--watch")
+
     @property
     def is_quiet(self) -> bool:
         """Whether no progress is drawn: in a file or a pipe a bar would be empty lines."""
@@ -152,6 +158,13 @@ class PlatformCommand(BaseCommand):
         from rich.progress import Progress
 
         return Progress(console=self.console, disable=self.is_quiet, transient=True)
+
+    @contextlib.contextmanager
+    def busy(self, doing: str) -> Iterator[None]:
+        """A bar that moves while nobody knows how much is left."""
+        with self.bar() as bar:
+            bar.add_task(doing, total=None)
+            yield
 
     def show_table(self, title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
         """Print rows as a table, or ``empty`` where there are none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from uuid import UUID
 
 import pytest
@@ -67,6 +68,41 @@ def test_a_watch_shows_the_same_again_until_it_is_ended(monkeypatch: pytest.Monk
     assert pauses == [3, 3]
     with pytest.raises(CommandError, match="no number of seconds"):
         run("nodes", "--watch", "x")
+
+
+@pytest.mark.parametrize("command", ["nodes drain hand-1", "dead_letters --retry --all", "schedules backfill nightly"])
+def test_what_changes_something_is_not_done_again_and_again(command: str) -> None:
+    with pytest.raises(CommandError, match="--watch: goes with what is shown"):
+        run(*command.split(), "--watch")
+
+
+def test_what_takes_long_tells_that_it_goes_on_where_somebody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
+    stop = ("terminate", "tenant", "--tenant", "acme", "--yes")
+    assert "ending" not in run(*stop)
+    monkeypatch.setenv("FORCE_COLOR", "1")  # as a terminal
+    assert "ending" in run(*stop)
+
+
+SHOWING = [
+    "top",
+    "status",
+    "explain",
+    "dead_letters",
+    "nodes",
+    "workflows",
+    "workflow_report",
+    "tenants",
+    "schedules",
+    "usage",
+]
+
+
+@pytest.mark.parametrize("command", SHOWING)
+def test_what_shows_something_is_there_for_programs_and_goes_on_where_asked(command: str) -> None:
+    module = import_module(f"slackwater.management.commands.{command}")
+    options = module.Command().create_parser("manage.py", command).format_help()
+    assert "--json" in options
+    assert "--watch" in options
 
 
 def test_output_is_shown_with_its_time_and_followed_to_the_end(tenant: Tenant) -> None:

@@ -29,6 +29,7 @@ class Command(PlatformCommand):
 
     def run(self, options: dict[str, Any]) -> None:
         if options["retry"] is not None:
+            self.once(options)
             tenant = find_tenant(options["tenant"])
             with scoped(tenant):
                 self._retry(tenant, options)

@@ -12,6 +12,7 @@ from slackwater_tasks.explain.explanation import explain
 
 class Command(PlatformCommand):
     help = "Say why a task waits, what would start it, and when it will likely start."
+    watches = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

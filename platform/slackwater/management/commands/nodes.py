@@ -44,6 +44,7 @@ class Command(PlatformCommand):
         if options["tenant"] and (options["action"] in ACTIONS or options["wanted"]):
             raise InvalidInput("goes with the list: nodes are no tenant's own", field="--tenant")
         if options["action"] in ACTIONS:
+            self.once(options)
             node = _find(options["node"])
             ACTIONS[options["action"]](node)
             shown = {"id": node.incarnation, "name": node.name, "state": node.state}

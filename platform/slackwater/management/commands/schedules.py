@@ -28,6 +28,7 @@ class Command(PlatformCommand):
         "backfill NAME --start TIME --end TIME: submit what never became a task in a past range. "
         "To pause one: manage.py pause schedule NAME."
     )
+    watches = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
@@ -47,6 +48,7 @@ class Command(PlatformCommand):
             elif options["action"] == "show":
                 self._show(find_schedule(tenant, options["name"]))
             else:
+                self.once(options)
                 self._backfill(tenant, options)
 
     def _list(self) -> None:
@@ -89,7 +91,8 @@ class Command(PlatformCommand):
     def _backfill(self, tenant: Tenant, options: dict[str, Any]) -> None:
         row = find_schedule(tenant, options["name"])
         start, end = MOMENT.check(options["start"], "--start"), MOMENT.check(options["end"], "--end")
-        done = backfill(tenant.pk, row.pk, start, end, actor=ACTOR)
+        with self.busy("making up"):
+            done = backfill(tenant.pk, row.pk, start, end, actor=ACTOR)
         told = f"{counted(len(done.task_ids), 'task')} in the workflow {done.workflow_id}"
         if done.workflow_ids:
             told = counted(len(done.workflow_ids), "workflow")

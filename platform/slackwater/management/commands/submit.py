@@ -97,7 +97,10 @@ class Command(PlatformCommand):
         self._report(tenant, found, options["wait"])
 
     def _report(self, tenant: Tenant, found: service.Submission, wait: float) -> None:
-        ended = _wait(found.task_ids, wait) if wait > 0 else False
+        ended = False
+        if wait > 0:
+            with self.busy("waiting for the end"):
+                ended = _wait(found.task_ids, wait)
         with scoped(tenant):
             tasks = [reading.task(task_id) for task_id in found.task_ids] if wait > 0 else []
         if self.as_json:

@@ -48,7 +48,8 @@ class Command(PlatformCommand):
             told = f"would cancel {found.cancelled} that wait, end {found.asked} that run"
             self.answer(asdict(found), f"{told}, delete {counted(found.dead_letters, 'dead letter')}")
             return
-        done = terminate(subjects, actor=ACTOR, reason=reason, wait_s=options["wait"])
+        with self.busy("ending"):
+            done = terminate(subjects, actor=ACTOR, reason=reason, wait_s=options["wait"])
         self.answer(
             asdict(done),
             f"{counted(done.cancelled, 'waiting task')} cancelled, {counted(done.asked, 'running task')} asked to end, "

@@ -15,6 +15,7 @@ MICROS = 1_000_000
 
 class Command(PlatformCommand):
     help = "Show what a tenant used by day, tier and category with its price, and what its plan still allows."
+    watches = True
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)

@@ -18,6 +18,7 @@ WIDTH = 24
 
 class Command(PlatformCommand):
     for_tenant = False
+    watches = True
     help = "Tell how a workflow ran: order kept, makespan against the lower bound, start delays."
 
     def add_arguments(self, parser: CommandParser) -> None:
