@@ -104,9 +104,20 @@ def test_every_secret_is_asked_for_and_stands_in_the_example() -> None:
 @pytest.mark.django_db
 def test_the_dashboard_and_the_rules_ask_for_metrics_that_there_are() -> None:
     from slackwater_monitoring.metrics import registry
+    from slackwater_monitoring.rollups.exposition import REFUSED
 
+    REFUSED.labels("429")  # a metric tells its labels with the first that it has
     kinds = dict(re.findall(r"^# TYPE (\w+) (\w+)", generate_latest(registry).decode(), re.MULTILINE))
     there = {f"{name}_bucket" if kind == "histogram" else name for name, kind in kinds.items()}
+    labels = {
+        family.name: {
+            "le",
+            "instance",
+            *getattr(family, "_labelnames", ()),
+            *(n for s in family.samples for n in s.labels),
+        }
+        for family in registry.collect()
+    }
     board = json.loads((DOCKER / "grafana" / "dashboards" / "slackwater.json").read_text())
     assert {panel["datasource"]["uid"] for panel in board["panels"]} == {_datasource()["uid"]}
     (group,) = yaml.safe_load((DOCKER / "prometheus-rules.yaml").read_text())["groups"]
@@ -116,6 +127,10 @@ def test_the_dashboard_and_the_rules_ask_for_metrics_that_there_are() -> None:
         assert set(re.findall(r"rate\((slackwater_\w+)", expression)) <= {
             name for name in there if name.endswith(("_total", "_bucket"))
         }, expression
+        of = [labels[re.sub(r"_(total|bucket)$", "", name)] for name in re.findall(r"slackwater_\w+", expression)]
+        asked = ",".join(re.findall(r"by \(([\w, ]+)\)", expression)).replace(" ", "").split(",")
+        asked += re.findall(r"[{,](\w+)=", expression)
+        assert set(asked) - {"", "job"} <= set.union(*of, set()), expression
     assert all(word in " ".join(shown) for word in ("rate(", "histogram_quantile("))
     ids = [panel["id"] for panel in board["panels"]]
     assert len(ids) == len(set(ids))
