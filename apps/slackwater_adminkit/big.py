@@ -12,7 +12,8 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.utils.functional import cached_property
 
-from slackwater_adminkit.keyset import CHEAP, KeysetList, planned
+from slackwater_adminkit.keyset import KeysetList
+from slackwater_adminkit.looking import CHEAP, planned
 from slackwater_adminkit.services import ServiceAdmin
 
 COUNTED = 5_000

@@ -1,21 +1,20 @@
 """Pages of a list by the key of their first and last row: the thousandth costs what the first does.
 
-A search that no index answers looks back through the newest rows in windows, each twice as wide as the one before, until a
-page is full or its time is used up; a link goes on from there. So no page reads a table of millions through.
+A search that no index answers looks back through the newest rows (:mod:`slackwater_adminkit.looking`), and a link goes on where
+it stopped. So no page reads a table of millions through.
 """
 
 from __future__ import annotations
 
-import json
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from django.core.exceptions import EmptyResultSet, ValidationError
-from django.db import connection
+from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import HttpRequest
+
+from slackwater_adminkit import looking
 
 if TYPE_CHECKING:
     from django.contrib.admin.views.main import ChangeList
@@ -26,53 +25,6 @@ OLDER: Final = "older"
 NEWER: Final = "newer"
 START: Final = "start"
 """``newer=start`` is the page of the oldest rows."""
-CHEAP: Final = 10_000
-"""Up to this cost, in the planner's units, all that matches is found at once: some tens of milliseconds."""
-WINDOW: Final = 10_000
-"""Rows that the first window has."""
-BUDGET_S: Final = 0.1
-"""No window is begun that would probably end later."""
-
-
-def planned(rows: QuerySet[Any]) -> tuple[int, float]:
-    """How many rows PostgreSQL's planner expects, and at what cost; nothing is read."""
-    try:
-        sql, params = rows.order_by().values_list("pk").query.sql_with_params()
-    except EmptyResultSet:
-        return 0, 0.0
-    with connection.cursor() as cursor:
-        cursor.execute(f"EXPLAIN (FORMAT JSON) {sql}", params)
-        plan = cursor.fetchone()[0]
-    (tree,) = json.loads(plan) if isinstance(plan, str) else plan
-    return int(tree["Plan"]["Plan Rows"]), float(tree["Plan"]["Total Cost"])
-
-
-def _beyond(rows: QuerySet[Any], place: Any, *, ascending: bool) -> QuerySet[Any]:
-    """The rows after a place in the order of the list, or of its reverse."""
-    rows = rows.order_by("pk" if ascending else "-pk")
-    return rows if place is None else rows.filter(**{f"pk__{'gt' if ascending else 'lt'}": place})
-
-
-def look(
-    rows: QuerySet[Any], every: QuerySet[Any], place: Any, count: int, *, ascending: bool
-) -> tuple[list[Any], Any]:
-    """The keys of up to ``count`` rows after ``place``, and where the look ended before the table did."""
-    found: list[Any] = []
-    window, began = WINDOW, time.monotonic()
-    while True:
-        here = time.monotonic()
-        edge = _beyond(every, place, ascending=ascending).values_list("pk", flat=True)[window - 1 : window]
-        end = next(iter(edge), None)
-        inside = _beyond(rows, place, ascending=ascending).values_list("pk", flat=True)
-        if end is not None:
-            inside = inside.filter(**{f"pk__{'lte' if ascending else 'gte'}": end})
-        found += inside[: count - len(found)]
-        if end is None or len(found) >= count:
-            return found, None
-        now = time.monotonic()
-        if now - began + 2 * (now - here) > BUDGET_S:
-            return found, end
-        place, window = end, 2 * window
 
 
 class KeysetList(ChangeList):
@@ -104,11 +56,13 @@ class KeysetList(ChangeList):
         paginator: Any = self.model_admin.get_paginator(request, self.queryset, size)
         narrowed = bool(self.query or self.get_filters_params())
         stopped = None
-        if narrowed and paginator.cost > CHEAP:
+        if narrowed and paginator.cost > looking.CHEAP:
             every = self.root_queryset.select_related(None)
-            keys, stopped = look(self.queryset, every, place, size + 1, ascending=ascending)
+            keys, stopped = looking.look(self.queryset, every, place, size + 1, ascending=ascending)
         else:
-            keys = list(_beyond(self.queryset, place, ascending=ascending).values_list("pk", flat=True)[: size + 1])
+            keys = list(
+                looking.beyond(self.queryset, place, ascending=ascending).values_list("pk", flat=True)[: size + 1]
+            )
         more, keys = len(keys) > size, keys[:size]
         self.is_exact = place is None and not more and stopped is None
         self.result_count = len(keys) if self.is_exact else max(len(keys), paginator.count)

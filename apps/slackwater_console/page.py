@@ -87,15 +87,20 @@ class At:
             if len(values) > 1 or name not in known:
                 raise Refused(422, {"title": "Invalid input", "field": name[:60], "detail": fault})
 
-    def list(self, path: str, row: Callable[[At, dict[str, Any]], Any], known: tuple[str, ...] = ()) -> dict[str, Any]:
-        """A page of a list as its template takes it: rows, the filters asked for, where the next page is, a refusal."""
+    def list(
+        self, path: str, row: Callable[[At, dict[str, Any]], Any], known: tuple[str, ...] = (), **more: Any
+    ) -> dict[str, Any]:
+        """A page of a list as its template takes it: rows, the filters asked for, where the next page is, a refusal.
+
+        ``more``: what is asked of the interface beside that.
+        """
         asked = {name: text for name in known if (text := self.request.GET.get(name, "").strip())}
         page = {name: self.request.GET[name] for name in ("cursor",) if name in self.request.GET}
         found: dict[str, Any] = {"items": []}
         refused = ""
         try:
             self.check_query((*known, "cursor"))
-            found = self.get(path, limit=PAGE_ROWS, **asked, **page)
+            found = self.get(path, limit=PAGE_ROWS, **asked, **page, **more)
         except Refused as error:
             if error.status != 422:
                 raise
@@ -106,6 +111,7 @@ class At:
             "asked": asked,
             "refused": refused,
             "next": urlencode({**asked, "cursor": following}) if following else "",
+            "further": following and len(found["items"]) < PAGE_ROWS,
             "first": urlencode(asked) if page else None,
         }
 

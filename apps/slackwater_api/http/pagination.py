@@ -30,6 +30,25 @@ PAGING = [
     ),
 ]
 
+WITHIN = OpenApiParameter(
+    "within_ms",
+    {"type": "integer", "minimum": 10, "maximum": 10_000},
+    description=(
+        "Look for about so long: what no index finds is looked for from the newest on, and where the time is used up the page "
+        "ends before it is full, and next_cursor leads on from there."
+    ),
+)
+
+
+def asked_time(query: Mapping[str, str]) -> float | None:
+    """The seconds asked for by ``within_ms``, if any; ``InvalidInput`` names it."""
+    text = query.get("within_ms")
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 6 and 10 <= int(text) <= 10_000):
+        raise InvalidInput("must be a whole number from 10 to 10000", field="within_ms")
+    return int(text) / 1_000
+
 
 def asked_page(query: Mapping[str, str]) -> tuple[int, str]:
     """The page asked for, by ``limit`` and ``cursor``; ``InvalidInput`` names the one at fault."""

@@ -15,8 +15,9 @@ from django.http import QueryDict
 from drf_spectacular.utils import OpenApiParameter
 
 from scheduler_ext.core.errors import DoesNotFit
+from slackwater_adminkit import looking
 from slackwater_api.http.operation import read_sort
-from slackwater_api.http.pagination import PAGING, asked_page, decode, encode
+from slackwater_api.http.pagination import PAGING, WITHIN, asked_page, asked_time, decode, encode
 
 Present = Callable[[QuerySet[Any]], list[dict[str, Any]]]
 
@@ -86,6 +87,8 @@ class PagedList:
     """Where the client asks for nothing; ``-`` before it: descending."""
     tie: Column = ID
     """Unique: the order among equals."""
+    looks: bool = False
+    """Whether it takes ``within_ms``: it is by default in the order of its keys."""
 
     @property
     def parameters(self) -> list[OpenApiParameter]:
@@ -96,10 +99,11 @@ class PagedList:
             {"type": "string", "enum": words, "default": self.default},
             description="One field; with - before it descending. What has none comes last.",
         )
-        return [*(self.filters.parameters() if self.filters else ()), sort, *PAGING]
+        return [*(self.filters.parameters() if self.filters else ()), sort, *PAGING, *([WITHIN] if self.looks else ())]
 
     def page(self, query: QueryDict, rows: QuerySet[Any]) -> dict[str, Any]:
         """The page of ``rows`` that the query asks for."""
+        every, within = rows, asked_time(query) if self.looks else None
         if self.filters is not None:
             rows = self.filters.narrow(query, rows)
         limit, cursor = asked_page(query)
@@ -109,13 +113,24 @@ class PagedList:
         if cursor:
             rows = rows.filter(self._after(cursor, text, column, descending=descending))
         order = [column] if column.column == self.tie.column else [column, self.tie]
+        stopped = None
+        if within is not None and len(order) == 1 and looking.planned(rows)[1] > looking.CHEAP:
+            keys, stopped = looking.look(
+                rows, every, self._place(cursor), limit + 1, ascending=not descending, budget_s=within
+            )
+            rows = every.filter(pk__in=keys)
         found = self.present(rows.order_by(*(_by(of, descending) for of in order))[: limit + 1])
         items = found[:limit]
-        if len(found) <= limit:
+        if len(found) <= limit and stopped is None:
             return {"items": items, "next_cursor": None}
-        value, tie_value = items[-1][column.item or name], items[-1][self.tie.item]
+        last = items[-1] if len(found) > limit else {column.item or name: stopped, self.tie.item: stopped}
+        value, tie_value = last[column.item or name], last[self.tie.item]
         following = encode(text, json.dumps(value, default=_plain), str(_plain(tie_value)))
         return {"items": items, "next_cursor": following}
+
+    def _place(self, cursor: str) -> Any:
+        """The key at which a cursor of a list in the order of its keys stands."""
+        return decode(cursor, str, _loaded(self.tie.kind), _unspoilt(self.tie.kind))[-1] if cursor else None
 
     def _after(self, cursor: str, text: str, column: Column, *, descending: bool) -> Q:
         sort, value, tie = decode(cursor, str, _loaded(column.kind), _unspoilt(self.tie.kind))

@@ -21,7 +21,7 @@ from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.recurrence import Kind
 from slackwater_tasks.field_kinds import Metadata
 from slackwater_tasks.models import Task
-from slackwater_tasks.read.finding import of_error, of_node, of_schedule
+from slackwater_tasks.read.finding import of_error, of_node, of_schedule, of_tag
 from slackwater_tasks.read.tasks import LIVE_STATES, in_states
 from slackwater_tasks.read.workflows import in_statuses
 
@@ -257,7 +257,7 @@ class TaskFilter(ListFilter):
         return rows.filter(category=Category[value.upper()])
 
     def by_tag(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        return rows.filter(tags__contains=[value])
+        return rows.filter(of_tag(value))
 
 
 def matching_tasks(wanted: Any, where: str = "filter") -> QuerySet[Any]:
@@ -349,7 +349,7 @@ class DeadLetterFilter(ListFilter):
         return rows.filter(outcome__in=[Outcome[value.upper()] for value in values])
 
     def by_tag(self, rows: QuerySet[Any], name: str, value: str) -> QuerySet[Any]:
-        return rows.filter(task__tags__contains=[value])
+        return rows.filter(of_tag(value, "task__"))
 
 
 class TemplateFilter(ListFilter):

@@ -45,6 +45,8 @@ HEAD: Final = ("", "Task", "State", "Handler", "Category", "Tier", "Submitted", 
 WAITING: Final = frozenset(state.name.lower() for state in UNCLAIMED)
 ENDED: Final = frozenset(state.name.lower() for state in FINAL)
 LINES: Final = 500
+LOOK_MS: Final = 60
+"""A search that no index answers looks back so long; a link goes on from there."""
 OF_FILE: Final = frozenset({"HTTP_RANGE", "HTTP_IF_RANGE", "HTTP_IF_NONE_MATCH"})
 """What a browser says that goes on with a download."""
 SHOWN: Final = (
@@ -94,7 +96,7 @@ def task_row(at: At, item: dict[str, Any]) -> list[Any]:
 @page
 def tasks(at: At) -> HttpResponse:
     """The list, newest first."""
-    found = at.list("tasks", task_row, tuple(FILTERS))
+    found = at.list("tasks", task_row, tuple(FILTERS), within_ms=LOOK_MS)
     return at.show(
         "list", title="Tasks", head=HEAD, filters=filters(FILTERS, found["asked"]),
         bulk=buttons(at)("cancel_tasks", "retry_tasks"), links=[(at.url("output"), "Search their output")], **found,

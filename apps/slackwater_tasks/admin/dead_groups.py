@@ -23,6 +23,8 @@ from slackwater_tasks.read.tasks import word
 FIRST: Final = 5
 """So many go before the rest."""
 SHOWN: Final = 100
+LATEST: Final = 5_000
+"""So many are looked at, unless all are asked for: a hundred thousand take a second."""
 GROUP: Final = ("task__handler", "outcome", "signature")
 VARYING: Final = r"[0-9a-f]{8}-[0-9a-f-]{27}|0x[0-9a-f]+|\d+"
 """Ids, addresses and numbers: two errors that differ in nothing else are alike."""
@@ -55,7 +57,9 @@ class GroupsMixin(bulk.BulkMixin):
         letters = with_signature(self.get_queryset(request).select_related(None).only("task_id"))
         if request.method == "POST":
             return self.requeue(request, letters)
-        counted = letters.values(*GROUP).annotate(
+        beyond = None if "all" in request.GET else self._beyond(request)
+        looked_at = letters if beyond is None else letters.filter(pk__gt=beyond)
+        counted = looked_at.values(*GROUP).annotate(
             count=Count("pk"), tenants=Count("tenant_id", distinct=True), since=Min("at"), last=Max("at"),
             example=Max(Cast("task_id", CharField())),
         )  # fmt: skip
@@ -77,9 +81,15 @@ class GroupsMixin(bulk.BulkMixin):
             "opts": self.opts,
             "groups": groups,
             "first": FIRST,
+            "latest": "" if beyond is None else f"{LATEST:,}",
             "may": self.may(request, "change"),
         }
         return TemplateResponse(request, "slackwater_dashboard/dead_letter_groups.html", context)
+
+    def _beyond(self, request: HttpRequest) -> Any:
+        """The newest that is not looked at, where there is one."""
+        newest = self.get_queryset(request).select_related(None).order_by("-pk").values_list("pk", flat=True)
+        return newest[LATEST : LATEST + 1].first()
 
     def requeue(self, request: HttpRequest, letters: QuerySet[Any]) -> HttpResponse:
         """Run the tasks of one group again, all at once or a few before the rest."""

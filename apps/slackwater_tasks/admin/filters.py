@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import FINAL, IN_FLIGHT, ClientStatus, TaskState
-from slackwater_tasks.read.finding import of_error, of_node, of_schedule
+from slackwater_tasks.read.finding import of_error, of_node, of_schedule, of_tag
 from slackwater_tasks.read.tasks import in_states
 from slackwater_tenants.models import Tenant
 
@@ -135,9 +135,8 @@ def _of_workflow(text: str) -> Q:
     return Q(workflow__name=text) | (Q(workflow_id__gte=ids[0], workflow_id__lte=ids[1]) if ids else Q(pk__in=[]))
 
 
-# The index of tags holds only tasks that have some; saying so lets the planner use it.
 WORDS: dict[str, Callable[[str], Q]] = {
-    "tag": lambda text: Q(tags__contains=[text]) & ~Q(tags=[]),
+    "tag": of_tag,
     "key": lambda text: Q(mutex_key=text),
     "name": lambda text: Q(name__icontains=text),
     "handler": lambda text: Q(handler__startswith=text[:-1]) if text.endswith("*") else Q(handler=text),

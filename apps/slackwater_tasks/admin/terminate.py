@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from django.http import HttpRequest
 
@@ -21,6 +21,8 @@ TERMINATE = Button(
     tells=True,
 )
 
+DEAD_COUNTED: Final = 2_000
+
 
 class TerminateMixin(ButtonsMixin):
     """What the button ``TERMINATE`` does."""
@@ -31,10 +33,13 @@ class TerminateMixin(ButtonsMixin):
 
     def foretell_work(self, request: HttpRequest, obj: Any) -> str:
         """How much would end."""
-        found = foretell([self.subject(obj)])
+        found = foretell([self.subject(obj)], most_dead=DEAD_COUNTED + 1)
+        letters = counted(min(found.dead_letters, DEAD_COUNTED), "dead letter")
+        if found.dead_letters > DEAD_COUNTED:
+            letters = f"more than {letters}"
         return (
             f"This cancels {counted(found.cancelled, 'waiting task')}, asks {counted(found.asked, 'running task')} to end, kills "
-            f"what does not, and deletes {counted(found.dead_letters, 'dead letter')}. Schedules go on; pause them before."
+            f"what does not, and deletes {letters}. Schedules go on; pause them before."
         )
 
     def terminate_work(self, request: HttpRequest, obj: Any) -> str:

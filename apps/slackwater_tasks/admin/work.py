@@ -17,7 +17,7 @@ from scheduler_ext.core.plain_text import counted
 from scheduler_ext.core.states import Outcome
 from slackwater_adminkit.buttons import Button
 from slackwater_adminkit.display import ago, once, seconds, table
-from slackwater_adminkit.keyset import look
+from slackwater_adminkit.looking import look
 from slackwater_adminkit.services import actor, why
 from slackwater_resources.admin import HandlerAdmin, NodeAdmin
 from slackwater_resources.models import NODE_LIVES, Handler, Node
@@ -187,7 +187,7 @@ class TenantWorkAdmin(PreviewMixin, TerminateMixin, TenantAdmin):
 
     def foretell_stop(self, request: HttpRequest, obj: Tenant) -> str:
         """How much would end."""
-        found = foretell([self.subject(obj)])
+        found = foretell([self.subject(obj)], most_dead=0)
         return (
             f"This pauses {obj}, so that nothing starts until somebody resumes it, cancels "
             f"{counted(found.cancelled, 'waiting task')}, and asks {counted(found.asked, 'running task')} to end. "

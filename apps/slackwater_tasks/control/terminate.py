@@ -36,8 +36,9 @@ WHERE {} AND NOT (l.state = :state.RUNNING AND l.cancel_requested) ORDER BY l.st
 LIVE: Final = named("""
 SELECT count(*) FILTER (WHERE l.state <> :state.RUNNING),
     count(*) FILTER (WHERE l.state = :state.RUNNING AND NOT l.cancel_requested), count(*)
-FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id WHERE {}
+FROM slackwater_tasks_livetask l {} WHERE {}
 """)
+_TASKS: Final = "JOIN slackwater_tasks_task t ON t.id = l.task_id"
 # Whether an array of the line has all and nothing but what the plan and the task ask for.
 _ALIKE: Final = " AND ".join(
     f"{{0}}.{which} @> (p.{which} || t.{which}) AND {{0}}.{which} <@ (p.{which} || t.{which})"
@@ -46,16 +47,19 @@ _ALIKE: Final = " AND ".join(
 _OF_LINE: Final = "{0}.tenant_id = t.tenant_id AND {0}.category = t.category AND {0}.tier_id = t.tier_id"
 # A dead letter stands with the line in which its task would wait again; when its plan asks for other labels by now and
 # there is no such line yet, with each of its category and tier. One that stayed would be run again by beat.
-DEAD: Final = f"""
-SELECT DISTINCT d.task_id FROM slackwater_tasks_deadletter d JOIN slackwater_tasks_task t ON t.id = d.task_id
+DEAD_OF_LINE: Final = f"""
+SELECT d.task_id FROM slackwater_tasks_line l JOIN slackwater_tasks_deadletter d ON d.tenant_id = l.tenant_id
+    JOIN slackwater_tasks_task t ON t.id = d.task_id AND {_OF_LINE.format("l")}
     JOIN slackwater_tenants_tenant w ON w.id = t.tenant_id JOIN slackwater_tenants_plan p ON p.id = w.plan_id
-    JOIN slackwater_tasks_line l ON {_OF_LINE.format("l")}
-    AND ({_ALIKE.format("l")} OR NOT EXISTS (
-        SELECT 1 FROM slackwater_tasks_line o WHERE {_OF_LINE.format("o")} AND {_ALIKE.format("o")}))
-WHERE {{}}
+WHERE l.id = %s AND ({_ALIKE.format("l")} OR NOT EXISTS (
+    SELECT 1 FROM slackwater_tasks_line o WHERE {_OF_LINE.format("o")} AND {_ALIKE.format("o")}))
 """  # noqa: S608 - columns of ours
-BURY: Final = f"DELETE FROM slackwater_tasks_deadletter WHERE task_id IN ({DEAD})"  # noqa: S608 - a statement of ours
-BURIED: Final = f"SELECT count(*) FROM ({DEAD}) dead"  # noqa: S608 - a statement of ours
+DEAD_OF_TENANT: Final = "SELECT task_id FROM slackwater_tasks_deadletter WHERE tenant_id = %s"
+DEAD_OF_WORKFLOW: Final = """
+SELECT d.task_id FROM slackwater_tasks_task t JOIN slackwater_tasks_deadletter d ON d.task_id = t.id WHERE t.workflow_id = %s
+"""
+BURY: Final = "DELETE FROM slackwater_tasks_deadletter WHERE task_id IN ({})"
+BURIED: Final = "SELECT count(*) FROM ({} LIMIT %s) dead"
 WORKFLOW: Final = "SELECT 1 FROM slackwater_tasks_workflow WHERE id = %s AND tenant_id = %s"
 
 
@@ -102,26 +106,28 @@ class Subject:
     cell: str
     where: str
     """Of live rows ``l`` and tasks ``t``."""
+    dead: str
+    """Selects its dead letters."""
     value: Any
     paused: bool
     pause: Callable[..., Any] | None = None
 
     @property
-    def where_dead(self) -> str:
-        """``where`` of dead letters: they have no live row, and ``l`` is their line."""
-        return self.where.replace("l.line_id", "l.id")
+    def live(self) -> tuple[str, str]:
+        """What the live rows are joined with, where they do not tell it themselves, and ``where``."""
+        return _TASKS if "t." in self.where else "", self.where
 
     @classmethod
     def of_tenant(cls, tenant: Tenant) -> Subject:
         return cls(
-            "its tenant", tenant.cell, "l.tenant_id = %s", tenant.pk, tenant.paused,
+            "its tenant", tenant.cell, "l.tenant_id = %s", DEAD_OF_TENANT, tenant.pk, tenant.paused,
             partial(set_paused, tenant),
         )  # fmt: skip
 
     @classmethod
     def of_line(cls, line: Line) -> Subject:
         return cls(
-            "its line", line.tenant.cell, "l.line_id = %s", line.pk, line.paused,
+            "its line", line.tenant.cell, "l.line_id = %s", DEAD_OF_LINE, line.pk, line.paused,
             partial(set_line_paused, line),
         )  # fmt: skip
 
@@ -130,15 +136,18 @@ class Subject:
         """``NotFound`` when the tenant has no such workflow."""
         if not fetch_all(WORKFLOW, (workflow_id, tenant.pk)):
             raise NotFound(f"There is no workflow {workflow_id}.")
-        return cls("its workflow", tenant.cell, "t.workflow_id = %s", workflow_id, paused=False)
+        return cls("its workflow", tenant.cell, "t.workflow_id = %s", DEAD_OF_WORKFLOW, workflow_id, paused=False)
 
 
-def foretell(subjects: Sequence[Subject]) -> Terminated:
-    """What :func:`terminate` would reach now, besides dependants that end by it; nothing changes."""
+def foretell(subjects: Sequence[Subject], *, most_dead: int | None = None) -> Terminated:
+    """What :func:`terminate` would reach now, besides dependants that end by it; nothing changes.
+
+    ``most_dead``: of each, dead letters are counted up to so many.
+    """
     found = Terminated()
     for subject in subjects:
-        [(waiting, running, live)] = fetch_all(LIVE.format(subject.where), (subject.value,))
-        dead = int(fetch_value(BURIED.format(subject.where_dead), (subject.value,)))
+        [(waiting, running, live)] = fetch_all(LIVE.format(*subject.live), (subject.value,))
+        dead = int(fetch_value(BURIED.format(subject.dead), (subject.value, most_dead)))
         _add(found, Terminated(waiting, running, dead, live))
     return found
 
@@ -156,12 +165,12 @@ def terminate(subjects: Sequence[Subject], *, actor: str, reason: str = "", wait
         found, until = Terminated(), time.monotonic() + wait_s
         while True:  # what ran may have submitted more
             _end_each(found, subjects, actor, reason, until if wait_s else time.monotonic() + AT_ONCE_S)
-            found.left = sum(fetch_all(LIVE.format(each.where), (each.value,))[0][2] for each in subjects)
+            found.left = sum(fetch_all(LIVE.format(*each.live), (each.value,))[0][2] for each in subjects)
             if not found.left or time.monotonic() >= until:
                 break
             time.sleep(POLL_S)
         for subject in subjects:
-            found.dead_letters += execute(BURY.format(subject.where_dead), (subject.value,))
+            found.dead_letters += execute(BURY.format(subject.dead), (subject.value,))
     return found
 
 

@@ -15,7 +15,14 @@ def of_node(name: str) -> Q:
     # Asked task by task: the list's tasks are chosen already, and a node's attempts may be a million.
     # Unscoped: the task says whose they are.
     there = Attempt.objects.unscoped().filter(task=OuterRef("pk"), node_id__in=nodes).order_by().values("node_id")[:1]
-    return Q(live__node_id__in=nodes) | Q(GreaterThan(Subquery(there), 0))
+    begun = Q(state__isnull=False) | Q(live__fence__gt=0)  # what was never claimed has no attempt to look for
+    return Q(live__node_id__in=nodes) | (begun & Q(GreaterThan(Subquery(there), 0)))
+
+
+def of_tag(tag: str, task: str = "") -> Q:
+    """Tasks with this tag; ``task``: the way to them from what is listed, as ``task__``."""
+    # The index of tags holds only tasks that have some; saying so lets the planner use it.
+    return Q(**{f"{task}tags__contains": [tag]}) & ~Q(**{f"{task}tags": []})
 
 
 def of_schedule(name: str) -> Q:

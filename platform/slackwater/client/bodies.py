@@ -301,6 +301,7 @@ class TaskFilter(TypedDict, total=False):
     submitted_by: str | Sequence[str]
     tag: str | Sequence[str]
     tier: str | Sequence[str]
+    within_ms: int
     workflow_id: str | Sequence[str]
 
 

@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_adminkit.buttons import ButtonsMixin
+from slackwater_tasks.admin import dead_groups
 from slackwater_tasks.control import bulk_operations as bulk
 from slackwater_tasks.models import BulkOperation, DeadLetter, LiveTask, Task, TaskEvent
 from slackwater_tenants.models import Plan, Tenant
@@ -162,7 +163,9 @@ def test_a_pause_is_undone_from_its_message_and_from_the_audit(page: Client, ten
     assert "formaction" not in viewer.get(reverse("admin:admin_logentry_changelist")).content.decode()
 
 
-def test_dead_letters_are_grouped_requeued_a_few_first_and_edited(page: Client, tenant: Tenant) -> None:
+def test_dead_letters_are_grouped_requeued_a_few_first_and_edited(
+    page: Client, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made = [submit(tenant, total_attempts=1, args=[n]) for n in range(8)]
     worker = HandWorker()
     for n, one in enumerate(made):
@@ -173,6 +176,10 @@ def test_dead_letters_are_grouped_requeued_a_few_first_and_edited(page: Client, 
     text = page.get(url).content.decode()
     assert text.index("ValueError: no order #") < text.index("KeyError")
     assert "7 dead letters" in text
+    monkeypatch.setattr(dead_groups, "LATEST", 3)
+    assert "Of the 3 latest" in (text := page.get(url).content.decode())
+    assert "Requeue all, older ones too" in text
+    assert "7 dead letters" in page.get(url, {"all": "1"}).content.decode()
     outcome = str(int(Outcome.FAILED))
     group = {"handler": HANDLER, "outcome": outcome, "signature": "ValueError: no order #", "first": "5"}
     assert "Say why" in said(page.post(url, group))

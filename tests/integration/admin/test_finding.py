@@ -13,7 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from scheduler_ext.core.states import TaskState
-from slackwater_adminkit import keyset
+from slackwater_adminkit import looking
 from slackwater_adminkit.big import BigTableAdmin
 from slackwater_dashboard.models import SavedView
 from slackwater_tasks.admin.filters import first_id
@@ -56,12 +56,12 @@ def test_pages_lead_to_each_other_by_the_key(page: Client, tenant: Tenant, monke
     # The place is no part of the search: a new search begins at its start, and what is done to all is done to all.
     assert "older" not in shown(page, f"{first.older}&q=t").get_query_string()
     # Windows find the same, and say how far they looked where their time is used up.
-    monkeypatch.setattr(keyset, "CHEAP", -1)
-    monkeypatch.setattr(keyset, "WINDOW", 2)
-    monkeypatch.setattr(keyset, "BUDGET_S", 60)
+    monkeypatch.setattr(looking, "CHEAP", -1)
+    monkeypatch.setattr(looking, "WINDOW", 2)
+    monkeypatch.setattr(looking, "BUDGET_S", 60)
     one = shown(page, {"q": "name:t0"})
     assert (keys(one), one.further) == ([made[7]], "")
-    monkeypatch.setattr(keyset, "BUDGET_S", -1)
+    monkeypatch.setattr(looking, "BUDGET_S", -1)
     none = shown(page, {"q": "name:t0"})
     assert (keys(none), none.searched_to != "") == ([], True)
     seen = []

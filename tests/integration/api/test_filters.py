@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import cast
 from uuid import UUID
 
 import pytest
 from django.utils import timezone
 
 from scheduler_ext.core.states import Outcome
+from slackwater_adminkit import looking
 from slackwater_monitoring.models import Delivery
 from slackwater_schedules.models import ScheduleFire
 from slackwater_tasks.models import DeadLetter, Task
@@ -49,6 +51,28 @@ def test_tasks_are_narrowed_by_who_handed_them_in_and_by_their_schedule(acme: Ap
     assert [one["scheduling_type"] for one in shown] == ["daily", "once", None]
     for query in ("admitted_by=x", "admitted_by=1.5", "admitted_by=99999999999", "scheduling_type=often"):
         assert acme.get(f"/tasks?{query}").status == 422, query
+
+
+def test_a_search_stops_where_its_time_is_used_up_and_its_cursor_leads_on(
+    acme: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [acme.task(name=f"t{n}") for n in range(8)]
+    monkeypatch.setattr(looking, "CHEAP", -1)
+    monkeypatch.setattr(looking, "WINDOW", 2)
+    for sort, last in (("-submitted_at", made[0]), ("submitted_at", made[7])):
+        assert ids(acme, f"/tasks?name={'t0' if last == made[0] else 't7'}&sort={sort}&within_ms=1000", "id") == [last]
+    assert len(ids(acme, "/tasks?within_ms=1000&limit=3")) == 3
+    monkeypatch.setattr("slackwater_api.http.sorting.asked_time", lambda query: -1.0)
+    found, pages, cursor = [], 0, cast("str | None", "")
+    while cursor is not None:
+        answer = acme.get(f"/tasks?name=t0&within_ms=10{cursor and f'&cursor={cursor}'}").body
+        found += [item["id"] for item in answer["items"]]
+        pages, cursor = pages + 1, answer["next_cursor"]
+    assert (found, pages) == ([made[0]], 5)
+    monkeypatch.undo()
+    for wrong in ("9", "10001", "x", "-1", "1e3", ""):
+        assert acme.get(f"/tasks?within_ms={wrong}").body["field"] == "within_ms", wrong
+    assert acme.get("/workflows?within_ms=10").status == 422
 
 
 def test_tasks_are_narrowed_by_node_error_and_schedule(acme: ApiClient) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
@@ -9,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from scheduler_ext.core.states import Outcome
+from slackwater_adminkit import looking
 from slackwater_monitoring.models import Login
 from slackwater_tasks.models import Task
 from slackwater_tasks.submission import service
@@ -150,6 +152,24 @@ def test_tasks_are_found_by_node_error_and_schedule(tenant: Tenant) -> None:
     assert ">fails<" not in told(page.get("/console/acme/tasks/?node=node-8"))
     for name in ("node", "error", "schedule"):
         assert f'name="{name}"' in shown
+
+
+def test_a_search_that_no_index_answers_says_that_it_goes_on(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = browser_of(tenant, "viewer")
+    for n in range(5):
+        submit(tenant, name=f"t{n}")
+    monkeypatch.setattr(looking, "CHEAP", -1)
+    monkeypatch.setattr(looking, "WINDOW", 2)
+    assert ">t0<" in told(page.get("/console/acme/tasks/?name_pattern=t0"))
+    monkeypatch.setattr("slackwater_api.http.sorting.asked_time", lambda query: -1.0)
+    shown, seen = told(page.get("/console/acme/tasks/?name_pattern=t0")), 1
+    while "Look further" in shown:
+        assert "have not been looked through yet" in shown
+        assert ">t0<" not in shown
+        (further,) = re.findall(r'href="([^"]+)">Look further', shown)
+        shown, seen = told(page.get(f"/console/acme/tasks/{html.unescape(further)}")), seen + 1
+    assert ">t0<" in shown
+    assert seen == 3
 
 
 def test_a_parameter_that_a_page_does_not_know_is_named_and_not_passed_over(tenant: Tenant) -> None:

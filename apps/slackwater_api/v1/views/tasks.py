@@ -68,6 +68,7 @@ TASKS = PagedList(
         "priority": Column("priority", whole),
     },
     default="-submitted_at",
+    looks=True,
 )
 WAIT = OpenApiParameter(
     "wait",
