@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from django.urls import reverse
 from slackwater_tasks.models import Task
 from slackwater_tenants.models import Tenant
 from tests.support.browser import NEEDS, Watched
+from tests.support.figures import tell
 from tests.support.pages import SITE, Shown, admin_pages
 from tests.support.showcase import furnish_everything
 
@@ -72,7 +73,7 @@ def go_to(browser: Watched, shown: Shown, form: str) -> None:
     browser.page.wait_for_load_state("load")
 
 
-def looked_at(browser: Watched, pages: Iterable[Shown], form: str, expected: Collection[str] = ()) -> list[str]:
+def looked_at(browser: Watched, pages: Sequence[Shown], form: str, expected: Collection[str] = ()) -> list[str]:
     """What is wrong with these pages; those of nobody are opened by nobody. ``expected``: troubles that some have."""
     found: list[str] = []
     nobody = Watched(browser.page.context.browser.new_context().new_page(), browser.base)
@@ -84,6 +85,8 @@ def looked_at(browser: Watched, pages: Iterable[Shown], form: str, expected: Col
         found += faults(who, shown.name)
         found += [f"{shown.name}: {trouble}" for trouble in who.troubles if shown.name not in expected]
         who.troubles.clear()
+    where = form.strip("/").partition("/")[0]
+    tell("axe", where=where, pages=len(pages), looks=len(pages) * len(WINDOWS) * 2, faults=len(found))
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from slackwater_tenants.services import create_tenant
 from tests.support.admin import submit
 from tests.support.api import HANDLER
 from tests.support.browser import NEEDS, Watched
+from tests.support.figures import tell
 from tests.support.hand_worker import HandWorker
 
 pytestmark = [*NEEDS, pytest.mark.timeout(300)]
@@ -42,7 +44,7 @@ class Operator:
 
 
 @pytest.fixture
-def operator(browser: Watched, tenant: Tenant) -> Operator:
+def operator(browser: Watched, tenant: Tenant, request: pytest.FixtureRequest) -> Iterator[Operator]:
     """One tenant holds all four slots of the only node and has more work; another one waits; a second node is lost."""
     busy, gone = HandWorker("node-1"), HandWorker("node-2")
     Node.objects.filter(pk=gone.node.pk).update(state=Node.State.LOST)
@@ -59,7 +61,9 @@ def operator(browser: Watched, tenant: Tenant) -> Operator:
     submit(other, name="letter")
     for each in (tenant, other):
         RunTime.objects.create(tenant=each, key=HANDLER, samples=40, mean_us=3e6, long_us=9e6)
-    return Operator(browser)
+    asked = Operator(browser)
+    yield asked
+    tell("clicks", question=request.node.name, clicks=asked.clicks)
 
 
 def test_what_is_stuck_and_why(operator: Operator) -> None:

@@ -19,6 +19,7 @@ COMMANDS: Final = {
     "site": "site",
     "shots": "shots",
     "matrix": "matrix",
+    "control_room": "control_room",
 }
 
 

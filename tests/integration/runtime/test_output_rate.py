@@ -18,6 +18,7 @@ from slackwater_tenants.models import Plan
 from slackwater_tenants.scoping import tenant_scope
 from tests.integration.runtime.test_output import begun
 from tests.support.api import ApiClient
+from tests.support.figures import tell
 from tests.support.hand_worker import HandWorker
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("redis_client")]
@@ -76,6 +77,7 @@ def test_ten_thousand_lines_a_second_from_a_hundred_tasks(acme: ApiClient, outpu
     wanted = [f"line {n} with *** and what a line of a log usually has" for n in range(rounds * each)]
     for task in running:
         assert texts(acme, task) == wanted
+    tell("output", lines=total, per_s=round(total / wrote_s), lost=0, cpu_ms=f"{cpu / total * 1e6:.1f}")
     told = f"{total:,} lines in {wrote_s:.1f} s, {cpu / total * 1e6:.1f} ms of processor time a 1,000 lines"
     assert cpu / total * 1_000 < MOST_CPU_S, told
 

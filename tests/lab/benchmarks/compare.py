@@ -66,6 +66,8 @@ OWN_VARIANTS = {
     "default": "dispatcher, upkeep, one worker with two processes",
     "coroutine": "the same, the handler is an async def",
     "events": "the same, with a listener to task events",
+    "says": "the same, each task prints a line",
+    "deaf": "the same, nothing of what handlers print is caught",
 }
 """Told what is done: phase, done, of."""
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from functools import cache
 from pathlib import Path
+from typing import Final
 
+from scheduler_ext.task import capture
 from scheduler_ext.task.handlers import handler
 from slackwater_conf import conf
 from tests.lab.benchmarks.channel import CHANNEL_FILE, Channel
+
+DEAF: Final = "BENCH_DEAF"
+"""Set for workers that catch nothing of what handlers print, so that its cost shows beside them."""
+if os.environ.get(DEAF):
+    capture.install = lambda: None
 
 
 @cache
@@ -26,6 +35,13 @@ def work(number: int, ms: float = 0) -> None:
 async def awork(number: int, ms: float = 0) -> None:
     """The same as a coroutine."""
     await channel().awork(number, ms)
+
+
+@handler(name="bench.says", idempotent=True)
+def says(number: int, ms: float = 0) -> None:
+    """The same, and print a line."""
+    sys.stdout.write(f"number {number} is done\n")
+    channel().work(number, ms)
 
 
 @handler(name="bench.fail", idempotent=True)

@@ -1,5 +1,5 @@
 """The platform itself as a peer. Variants: ``default``; ``coroutine``: the handler is an ``async def``; ``events``: a
-listener to task events is connected, as Flower would be."""
+listener to task events is connected, as Flower would be; ``says``: each task prints a line; ``deaf``: nothing is caught."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 import redis
 from django.db import connection
 
-import tests.lab.benchmarks.handlers  # noqa: F401 - registers what is submitted
 from slackwater.local.components import Layout, celery_command, components
 from slackwater_conf import conf
 from slackwater_tasks.submission.service import submit, submit_many
-from tests.lab.benchmarks import ground, rest
+from tests.lab.benchmarks import ground, handlers, rest
 from tests.lab.benchmarks.peer import Config, Peer
 from tests.lab.benchmarks.workloads import BLOCK, WORKLOADS, item
 
@@ -21,6 +20,8 @@ TENANTS = 3
 CHUNK = 1000
 PARTS = ("dispatcher", "worker-1", "upkeep")
 RECORDED = "SELECT sum(unfinished)::bigint FROM slackwater_tenants_tenantcounter"
+HANDLERS = {"coroutine": "bench.awork", "says": "bench.says"}
+"""Those that are not ``bench.work``, by variant."""
 ENDED = "SELECT count(*) FROM slackwater_tasks_task WHERE state IN (6, 7)"
 
 
@@ -35,7 +36,7 @@ class Slackwater(Peer):
         super().__init__(config)
         self.workload = WORKLOADS[config.workload]
         self.accepted = 0
-        self.coroutine = config.variant == "coroutine"
+        self.handler = HANDLERS.get(config.variant, "bench.work")
 
     def setup(self) -> None:
         """An empty database with three tenants."""
@@ -56,11 +57,13 @@ class Slackwater(Peer):
         commands = {name.removesuffix("-1"): known[name] for name in PARTS}
         if self.config.variant == "events":
             commands["listener"] = list(celery_command("events", "--dump"))
+        if self.config.variant == "deaf":
+            commands["worker"] = ["env", f"{handlers.DEAF}=1", *commands["worker"]]
         return commands
 
     def submit(self, number: int) -> None:
         """One task over the Python call."""
-        submit(self.tenants[number % TENANTS], item(self.workload, number, coroutine=self.coroutine, alone=True))
+        submit(self.tenants[number % TENANTS], item(self.workload, number, handler=self.handler, alone=True))
         self.accepted += 1
 
     def submit_bulk(self, first: int, end: int) -> None:
@@ -68,7 +71,7 @@ class Slackwater(Peer):
         for start in range(first, end, CHUNK):
             upto = min(end, start + CHUNK)
             whole = start % BLOCK == 0 and upto % BLOCK == 0
-            items = [item(self.workload, n, coroutine=self.coroutine, alone=not whole) for n in range(start, upto)]
+            items = [item(self.workload, n, handler=self.handler, alone=not whole) for n in range(start, upto)]
             submit_many(self.tenants[start // CHUNK % TENANTS], items)
             self.accepted += len(items)
 

@@ -87,7 +87,7 @@ def _client(peer: Slackwater, port: int, key: str, numbers: range, latencies: li
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/json"}
     for number in numbers:
-        body = json.dumps(item(peer.workload, number, coroutine=peer.coroutine, alone=True))
+        body = json.dumps(item(peer.workload, number, handler=peer.handler, alone=True))
         began = time.monotonic()
         connection.request("POST", "/api/v1/tasks", body, headers)
         response = connection.getresponse()

@@ -36,9 +36,8 @@ WORKLOADS: Mapping[str, Workload] = {
 }
 
 
-def item(workload: Workload, number: int, *, coroutine: bool = False, alone: bool = False) -> dict[str, Any]:
+def item(workload: Workload, number: int, *, handler: str = "bench.work", alone: bool = False) -> dict[str, Any]:
     """A task as it is submitted; ``alone``: without the edges of the mixed workload."""
-    handler = "bench.awork" if coroutine else "bench.work"
     if not workload.mixed:
         return {"handler": handler, "args": [number, workload.ms]}
     fields: dict[str, Any] = {"handler": handler, "args": [number, 0], "category": CATEGORIES[number % 3]}

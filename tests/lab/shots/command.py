@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import logging
+import os
 import re
+import secrets
 import shutil
+import subprocess
 import time
 from argparse import ArgumentParser
 from collections.abc import Iterator
@@ -20,9 +23,11 @@ from slackwater.client import LimitExceeded
 from slackwater.client.bodies import TaskIn
 from tests.lab.attack import ground
 from tests.lab.site.staging import ROOT
+from tests.support.processes import manage
 
 FOLDER: Final = ROOT / "docs" / "images"
 WAVE_S: Final = 3
+PASSWORD: Final = secrets.token_urlsafe(12)
 WINDOW: Final[Any] = {"width": 1280, "height": 860}
 WORKFLOW: Final[list[TaskIn]] = [
     {"name": "orders", "handler": "demo.sleep", "args": [1.5]},
@@ -33,6 +38,20 @@ WORKFLOW: Final[list[TaskIn]] = [
     {"name": "report", "handler": "demo.sleep", "args": [300], "depends_on": ["join"]},
     {"name": "mail it", "handler": "demo.echo", "depends_on": ["report"]},
 ]
+SCRIPT: Final = """#!/bin/sh
+for n in $(seq 600); do
+    echo "page $n of 600 is written"
+    [ $((n % 4)) = 0 ] && echo "page $n has no picture" >&2
+    sleep 0.5
+done
+"""
+MEMBER: Final = """
+from django.contrib.auth.models import User
+from slackwater_tenants.models import Membership, Tenant
+user = User.objects.create_user("ann", password="{password}")
+Membership.objects.create(user=user, tenant=Tenant.objects.get(slug="demo"), role="owner")
+"""
+"""Somebody who logs in to the console; over REST one is made without a password."""
 
 
 class Command(BaseCommand):
@@ -50,8 +69,8 @@ class Command(BaseCommand):
             raise CommandError("no Chromium on this machine: apt-get install chromium")
         logging.getLogger("httpx").setLevel(logging.WARNING)  # else a line for each of hundreds of submissions
         with ground.platform() as made:
-            workflow = _work(made, options["minutes"] * 60)
-            for name in _pictures(made, chromium, workflow):
+            shown = _work(made, options["minutes"] * 60)
+            for name in _pictures(made, chromium, shown):
                 self.stdout.write(f"docs/images/{name}.png")
 
 
@@ -78,8 +97,8 @@ def wave_of(wave: int) -> tuple[list[TaskIn], list[TaskIn]]:
     return large, small
 
 
-def _work(made: ground.Ground, seconds: float) -> str:
-    """Work of two tenants, in waves, some of it failing; returns the workflow that is shown."""
+def _work(made: ground.Ground, seconds: float) -> dict[str, str]:
+    """Work of two tenants, in waves, some of it failing; returns what is shown: a workflow, a script, what waits."""
     large, small = _clients(made)
     ends, wave = time.monotonic() + seconds, 0
     while time.monotonic() < ends:
@@ -90,30 +109,58 @@ def _work(made: ground.Ground, seconds: float) -> str:
                     client.submit(**task)
         time.sleep(WAVE_S)
     made_of = large.submit_workflow(WORKFLOW, name="nightly report")
+    stored = large.store_script("book.sh", SCRIPT)
+    script = large.submit(script=stored["sha256"], name="print the book")
+    large.submit("demo.sleep", args=[300], name="yearly report")
+    waits = large.submit("demo.sleep", args=[1], name="letter to the board")
     time.sleep(20)  # its first tasks have ended, the report runs, and the last figures are in
-    return str(made_of["id"])
+    return {"workflow": str(made_of["id"]), "task": str(script["id"]), "why": str(waits["id"])}
 
 
-def _pictures(made: ground.Ground, chromium: str, workflow: str) -> Iterator[str]:
+def _pictures(made: ground.Ground, chromium: str, shown: dict[str, str]) -> Iterator[str]:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=chromium, args=["--disable-gpu"])
         page = browser.new_page(viewport=WINDOW, color_scheme="light")
-        page.goto(f"{made.url}/admin/")
-        page.fill("#id_username", "admin")
-        page.fill("#id_password", _password(made))
-        page.click("button[type=submit]")
+        _log_in(page, f"{made.url}/admin/", "admin", _password(made))
+        task = "slackwater_tasks/task/{}/change/"
         for name, path, ready in (
             ("live", "#window=5min&by=tenant", "#sw-charts[data-shown='5min tenant']"),
-            ("workflow", f"slackwater_tasks/workflow/{workflow}/change/", "#sw-flow-graph canvas"),
+            ("workflow", f"slackwater_tasks/workflow/{shown['workflow']}/change/", "#sw-flow-graph canvas"),
+            ("task", task.format(shown["task"]), "text=is written"),
+            ("why", task.format(shown["why"]), ".sw-chain"),
         ):
             page.goto(f"{made.url}/admin/{path}")
             page.wait_for_selector(ready)
+            if name == "task":
+                page.locator("text=is written").first.scroll_into_view_if_needed()
             page.wait_for_timeout(1_500)
             _keep(name, page.screenshot())
             yield name
+        page.context.clear_cookies()
+        _member(made)
+        _log_in(page, f"{made.url}/console/", "ann", PASSWORD)
+        page.wait_for_selector("text=letter to the board")
+        _keep("console", page.screenshot())
+        yield "console"
         browser.close()
+
+
+def _log_in(page: Any, address: str, name: str, password: str) -> None:
+    page.goto(address)
+    page.fill("#id_username", name)
+    page.fill("#id_password", password)
+    page.click("form:has(#id_password) button[type=submit]")
+
+
+def _member(made: ground.Ground) -> None:
+    done = subprocess.run(
+        manage("shell", "--no-imports", "-c", MEMBER.format(password=PASSWORD)), check=False, capture_output=True, text=True,
+        env={**os.environ, "SLACKWATER_VAR": str(made.var)},
+    )  # fmt: skip
+    if done.returncode:
+        raise CommandError(done.stderr)
 
 
 def _password(made: ground.Ground) -> str:
