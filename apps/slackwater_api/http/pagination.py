@@ -34,8 +34,8 @@ WITHIN = OpenApiParameter(
     "within_ms",
     {"type": "integer", "minimum": 10, "maximum": 10_000},
     description=(
-        "Look for about so long: what no index finds is looked for from the newest on, and where the time is used up the page "
-        "ends before it is full, and next_cursor leads on from there."
+        "Look for about so long, in the order of submission: where no index finds what is asked for, and the time is used up, "
+        "the page ends before it is full, and next_cursor leads on from there."
     ),
 )
 

@@ -221,7 +221,7 @@ def output(at: At) -> HttpResponse:
                 names.get(line["task_id"]) or f"…{line['task_id'][-8:]}",
             ),
             moment(line["at"]),
-            line["attempt"],
+            line["attempt"] or "–",
             line["stream"],
             format_html('<pre class="co-line sw-line-{}">{}</pre>', line["level"], line["text"]),
         ]
@@ -230,5 +230,5 @@ def output(at: At) -> HttpResponse:
     return at.show(
         "list", section="tasks", title="Output", head=("Task", "At", "Attempt", "Stream", "Line"),
         filters=filters(OUTPUT_FILTERS, found["asked"]),
-        empty="No line was found here; the next page may have some." if found["next"] else "No line was found.", **found,
+        empty="No line was found.", **found,
     )  # fmt: skip

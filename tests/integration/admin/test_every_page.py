@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from django.contrib import admin
 from django.contrib.auth.models import User
@@ -23,6 +25,22 @@ def test_every_table_is_among_them() -> None:
     assert {SITE, *(model._meta.app_label for model in admin.site._registry)} == set(known)
 
 
+KEPT = re.compile(r"<(pre|textarea|script|style|code|option)\b.*?</\1>", re.DOTALL)
+"""Where something stands as it is: results and output, what is typed, and what no person reads."""
+RAW = re.compile(r"‰|permille|\b\w+_us\b")
+"""Codes and units of machines."""
+NONE = re.compile(r">\s*None\s*<")
+JSON = re.compile(r"\{(&quot;|\")|\[(&quot;|\")")
+
+
+def raw(text: str) -> list[str]:
+    """What a page says that is not for people; how JSON is typed is told where it is typed."""
+    said = re.sub(r"<[^>]+>", " ", KEPT.sub(" ", text))
+    found = [*RAW.finditer(said), *(() if "<textarea" in text else JSON.finditer(said))]
+    told = [said[max(0, each.start() - 60) : each.end() + 60] for each in found]
+    return [" ".join(each.split()) for each in [*told, *NONE.findall(text)]]
+
+
 def opened(client: Client, page: Shown) -> int:
     """What the page answers with."""
     client = Client() if page.anonymous else client
@@ -31,6 +49,8 @@ def opened(client: Client, page: Shown) -> int:
         if page.posted is None
         else client.post(page.address, dict(page.posted))
     )
+    found = [each for each in raw(asked.text) if '{"$param": NAME}' not in each]  # which tells how one is written
+    assert not found, (page.name, found)
     return asked.status_code if "<html" in asked.text else 0
 
 
