@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Measure, write after each part, and say at the end what did not hold."""
+        logging.getLogger("httpx").setLevel(logging.WARNING)  # else a line for each submission
         failed = []
         for part in PARTS:
             if options["part"] and part.name not in options["part"]:
