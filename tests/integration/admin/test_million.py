@@ -99,8 +99,8 @@ def test_no_list_and_no_search_reads_a_table_through(page: Client, tenant: Tenan
 
 
 REST = (
-    "/tasks", "/tasks?state=ready", "/tasks?handler=mail.send7", "/tasks?tag=odd", "/tasks?schedule=s7", "/tasks?sort=id",
-    "/dead-letters", "/workflows", "/lines", "/limits", "/usage", "/nodes", "/schedules",
+    "/tasks", "/tasks?state=ready", "/tasks?handler=mail.send7", "/tasks?tag=odd", "/tasks?schedule=s7",
+    "/tasks?sort=submitted_at", "/dead-letters", "/workflows", "/lines", "/limits", "/usage", "/nodes", "/schedules",
 )  # fmt: skip
 SOUGHT = ("/tasks?node=node-1", "/tasks?handler=rare.one", "/tasks?name=needle", "/tasks?name_pattern=*eedle",
           "/tasks?error=no+such", "/tasks?state=running", "/tasks?schedule=none")  # fmt: skip
