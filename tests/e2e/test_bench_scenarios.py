@@ -23,6 +23,7 @@ SMALL = {
     "steps": ("tasks=400", "round=64", "batch=32"),
     "quota": ("permille=20", "children=2"),
     "fairness": ("seconds=3", "slots=4", "task_ms=100"),
+    "output": ("writers=10", "lines_per_s=500", "seconds=2"),
     "starts": ("task_ms=100", "orders=1"),
     "way": ("lone=20", "per_s=200"),
     "urgent": ("seconds=3", "slots=4", "task_ms=50", "overload=3", "urgent_per_s=5"),
@@ -57,6 +58,11 @@ def _limiter(lines: list[dict[str, Any]]) -> None:
     (line,) = lines
     assert (line["accepted"], line["exact"]) == (10, True)
     assert line["refused"] > 0
+
+
+def _output(lines: list[dict[str, Any]]) -> None:
+    (written,) = lines
+    assert (written["lines"], written["lost"], written["marks"], written["at_once"]) == (1_000, 0, 0, 10)
 
 
 def _quota(lines: list[dict[str, Any]]) -> None:
@@ -108,5 +114,5 @@ def _schedules(lines: list[dict[str, Any]]) -> None:
 
 CHECKS = {
     "limiter": _limiter, "quota": _quota, "fairness": _fairness, "schedules": _schedules,
-    "starts": _starts, "urgent": _urgent, "way": _way,
+    "starts": _starts, "urgent": _urgent, "way": _way, "output": _output,
 }  # fmt: skip

@@ -205,13 +205,14 @@ class TestPages:
         assert "Ask to yield" in page.get(reverse("admin:slackwater_tasks_task_change", args=[waiting])).text
         viewer = staff("slackwater_tasks.view_task")
         assert "Ask to yield" not in viewer.get(reverse("admin:slackwater_tasks_task_change", args=[waiting])).text
-        for act, event in (("yield", "asked to make room: payroll first"), ("cancel", "cancelled")):
+        asked = ("yield", "asked to make room: payroll first", "Asked to yield"), ("cancel", "cancelled", "Cancel")
+        for act, event, audit in asked:
             url = reverse("admin:slackwater_tasks_task_do", args=[held[0], act])
             assert viewer.post(url, {"reason": "payroll first"}).status_code == 403
             assert "Why?" in page.post(url, {"ask": "1"}).text
             assert page.post(url, {"ask": "1", "reason": "payroll first"}).status_code == 302
             assert TaskEvent.objects.unscoped().filter(task_id=held[0], reason__startswith=event).exists()
-            assert LogEntry.objects.filter(object_id=str(held[0]), change_message__contains="payroll first").exists()
+            assert LogEntry.objects.filter(object_id=str(held[0]), change_message=f"{audit}: payroll first").exists()
         assert Resumable.objects.unscoped().get(pk=held[0]).asked == Outcome.YIELDED
         assert "has been asked already" in said(
             page.post(reverse("admin:slackwater_tasks_task_do", args=[held[0], "yield"]), {"reason": "again"})

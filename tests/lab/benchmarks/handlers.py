@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sys
+import time
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -17,6 +19,7 @@ DEAF: Final = "BENCH_DEAF"
 """Set for workers that catch nothing of what handlers print, so that its cost shows beside them."""
 if os.environ.get(DEAF):
     capture.install = lambda: None
+TICK_S: Final = 0.1
 
 
 @cache
@@ -49,6 +52,18 @@ def fail(number: int, ms: float = 0) -> None:
     """Note both times, then fail."""
     channel().work(number, ms)
     raise RuntimeError("this task was meant to fail")
+
+
+@handler(name="bench.writes", idempotent=True)
+async def writes(number: int, ms: float) -> None:
+    """For so many whole seconds, ten times in each, print as many lines as there are milliseconds beside them."""
+    times, (seconds, lines) = channel().times, divmod(int(ms), 1000)
+    times[2 * number] = time.monotonic()
+    for tick in range(round(seconds / TICK_S)):
+        for line in range(lines):
+            print(f"line {tick}.{line} of {number} with what a line of a log usually has")  # noqa: T201
+        await asyncio.sleep(max(0.0, times[2 * number] + (tick + 1) * TICK_S - time.monotonic()))
+    times[2 * number + 1] = time.monotonic()
 
 
 @handler(name="bench.nothing", idempotent=True)

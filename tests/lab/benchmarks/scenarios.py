@@ -167,6 +167,16 @@ SCENARIOS: Mapping[str, Scenario] = {
             scheduler=OPEN,
         ),
         Scenario(
+            name="output",
+            title="Tasks that write many lines at once",
+            parameters={"writers": 100, "lines_per_s": 10_000, "seconds": 10, "children": 2},
+            columns={
+                "writers": "tasks", "asked_per_s": "lines a second, asked", "lines_per_s": "reached", "lines": "lines",
+                "lost": "lost",
+            },
+            scheduler=OPEN,
+        ),
+        Scenario(
             name="million",
             title="No-op tasks while a worker is killed every few seconds",
             parameters={"tasks": 1_000_000, "every_s": 5, "workers": 3, "children": 1, "backlog": 50_000},

@@ -9,6 +9,7 @@ from tests.lab.benchmarks.live import (
     limiter,
     million,
     neighbours,
+    output,
     quota,
     starts,
     urgent,
@@ -26,4 +27,5 @@ LIVE: dict[str, Callable[..., None]] = {
     "neighbours": neighbours.run,
     "starts": starts.run,
     "way": way.run,
+    "output": output.run,
 }
