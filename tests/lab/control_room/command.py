@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ class Command(BaseCommand):
         for part in PARTS:
             if options["part"] and part.name not in options["part"]:
                 continue
+            here = f"{machine.describe('servers of its own')}; load before: {os.getloadavg()[0]:.1f}"
             try:
                 lines = part.measure()
             except Failed as error:
@@ -42,7 +44,7 @@ class Command(BaseCommand):
             for line in lines:
                 self.stdout.write("  ".join(str(line.get(name, "")) for name in part.columns))
             command = f"python -m tests.lab control_room --part {part.name}"
-            pages.write_block(options["page"], part.table, command, lines, machine.describe("servers of its own"))
+            pages.write_block(options["page"], part.table, command, lines, here)
         if failed:
             raise CommandError("; ".join(failed))
         self.stdout.write(f"written: {options['page']}")
