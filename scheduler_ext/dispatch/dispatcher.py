@@ -21,7 +21,7 @@ from scheduler_ext.dispatch.queue_manager import ROOM, QueueManager
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.ports import RoundStore
 from scheduler_ext.preemption.controller import TurnTaking
-from scheduler_ext.round.openings import in_the_way, lacking, openings
+from scheduler_ext.round.openings import MANY, in_the_way, lacking, openings
 from scheduler_ext.round.prioritizer import prioritize
 
 log = logging.getLogger(__name__)
@@ -170,7 +170,7 @@ class Dispatcher:
         """How long to wait for a hint before the next round: until something is due, at most the round's interval."""
         due = self.store.next_due_s() if not self.last.claimed else None
         # What came has room: the next round, which decides nothing, gives room ahead to what may follow.
-        longest = AHEAD_S if self.last.claimed and not self.last.left else ROUND_INTERVAL_S
+        longest = AHEAD_S if self.last.claimed > MANY and not self.last.left else ROUND_INTERVAL_S
         if self.turns is not None:
             longest = min(longest, self.turns.pause_s())
         return longest if due is None else min(longest, max(0.001, due))

@@ -11,19 +11,17 @@ For pools that starve see :mod:`scheduler_ext.preemption.starvation`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.resources import add, filled, subtract
+from scheduler_ext.core.resources import filled, subtract
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import (
     MILLI,
     NO_SLOTS,
-    Decision,
     LineView,
-    NodeView,
     PoolView,
     Slots,
     Snapshot,
@@ -33,7 +31,7 @@ from scheduler_ext.core.types import (
     add_slots,
 )
 from scheduler_ext.policies.base import OrderPolicy, RankInput, SharePolicy
-from scheduler_ext.round.gate import share_milli
+from scheduler_ext.round.claimed import after, less
 from scheduler_ext.round.prioritizer import prioritize
 
 Workflows = Mapping[str, Mapping[int, Mapping[str, tuple[Slots, Vector]]]]
@@ -220,35 +218,6 @@ def _pool_without(pool: PoolView, tenant_id: int, slots: Slots, vector: Vector) 
         tenants[tenant_id] = (add_slots(held, slots, -1), subtract(filled(used), vector))
     left = add_slots(pool.used_slots_milli, slots, -1)
     return replace(pool, used=subtract(filled(pool.used), vector), used_slots_milli=left, tenants=tenants)
-
-
-def after(snapshot: Snapshot, decisions: Sequence[Decision]) -> Snapshot:
-    """The snapshot with a round's claims made."""
-    if not decisions:
-        return snapshot
-    nodes = {node.node_id: node for node in snapshot.nodes}
-    vectors = {line.line_id: filled(line.vector) for line in snapshot.lines}
-    for decision in decisions:
-        nodes[decision.node_id] = _with_claim(nodes[decision.node_id], decision, vectors[decision.line_id])
-    taken = frozenset(decision.task_id for decision in decisions)
-    return replace(snapshot, nodes=tuple(nodes.values()), lines=less(snapshot.lines, taken))
-
-
-def _with_claim(node: NodeView, decision: Decision, vector: tuple[int, ...]) -> NodeView:
-    if decision.exclusive:
-        count = node.exclusive_count.get(decision.kind, 0) + 1
-        return replace(
-            node, exclusive_used=add(filled(node.exclusive_used), vector),
-            exclusive_count={**node.exclusive_count, decision.kind: count},
-        )  # fmt: skip
-    milli = node.batch_milli + share_milli(decision.expected_us)
-    return replace(node, batch_milli=milli, batch_count=node.batch_count + 1)
-
-
-def less(lines: Iterable[LineView], taken: Container[str]) -> tuple[LineView, ...]:
-    """The lines without some of their heads; a line without heads is dropped."""
-    left = [replace(line, heads=tuple(t for t in line.heads if t.task_id not in taken)) for line in lines]
-    return tuple(line for line in left if line.heads)
 
 
 def _with(lines: Sequence[LineView], line: LineView, task: TaskView) -> tuple[LineView, ...]:

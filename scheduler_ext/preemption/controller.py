@@ -17,6 +17,7 @@ from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.preemption import choose as pure
 from scheduler_ext.preemption import starvation
 from scheduler_ext.preemption.choose import KINDS, Ask, Turn
+from scheduler_ext.round.claimed import after, less
 
 log = logging.getLogger(__name__)
 
@@ -127,8 +128,8 @@ class TurnTaking:
         turns = self.store.turns(idempotent=starvation_s is not None)
         if not turns or not self._may_ask(turns, now, pools=starvation_s is not None):
             return []
-        world = pure.after(snapshot, plan.decisions)
-        world = replace(world, lines=pure.less(self.store.waiting(), self._held))
+        world = after(snapshot, plan.decisions)
+        world = replace(world, lines=less(self.store.waiting(), self._held))
         if not world.lines:
             return []
         asks = pure.choose(world, turns, self.conf, share, self.store.order_of)

@@ -31,6 +31,7 @@ from scheduler_ext.core.types import (
     WorkKind,
 )
 from scheduler_ext.policies.base import SharePolicy
+from scheduler_ext.round.claimed import after
 from scheduler_ext.round.gate import ceilings, share_milli
 from scheduler_ext.round.prioritizer import prioritize
 
@@ -38,6 +39,8 @@ MOST: Final = 8
 """The most openings at a time."""
 EXAMPLES: Final = 4
 """The most examples of tasks that take a whole slot."""
+MANY: Final = 64
+"""A round that claims more than so many gives nothing ahead: what comes then comes in crowds."""
 SHORT_EXAMPLES: Final = 16
 """The most examples of short tasks, each for a sixteenth of what a slot holds ahead."""
 CATEGORIES: Final = frozenset({Category.URGENT, Category.DELAYABLE})
@@ -78,15 +81,27 @@ def _taken(snapshot: Snapshot, plan: Plan) -> int:
 
 
 def openings(snapshot: Snapshot, plan: Plan, conf: SchedulerConf, share: SharePolicy) -> list[Opening]:
-    """What to add to the openings after a round that decided nothing; empty while anything waits for room."""
-    if plan.decisions or not snapshot.recent or not CROWDED.isdisjoint(plan.left.values()):
+    """What to add to the openings after a round; empty while anything waits for room."""
+    if len(plan.decisions) > MANY or not snapshot.recent or not CROWDED.isdisjoint(plan.left.values()):
         return []
+    snapshot = _after(snapshot, plan.decisions)
     there = {opening.key: opening for opening in snapshot.openings}
     examples = _Examples(snapshot, there)
     if not examples.lines:
         return []
     decided = prioritize(replace(snapshot, lines=examples.lines), conf, share)
     return list(_widened(snapshot, examples, decided.decisions, there))
+
+
+def _after(snapshot: Snapshot, decisions: Sequence[Decision]) -> Snapshot:
+    """The snapshot with a round's claims made, and counted against their tenants' limits."""
+    if not decisions:
+        return snapshot
+    lines = {line.line_id: line.tenant_id for line in snapshot.lines}
+    claimed = Counter(lines[decision.line_id] for decision in decisions)
+    tenants = {number: replace(view, in_flight=view.in_flight + claimed[number]) if number in claimed else view
+               for number, view in snapshot.tenants.items()}  # fmt: skip
+    return replace(after(snapshot, decisions), tenants=tenants)
 
 
 def lacking(snapshot: Snapshot, wider: Sequence[Opening]) -> bool:

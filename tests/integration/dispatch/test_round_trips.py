@@ -66,7 +66,9 @@ def test_a_round_that_publishes_nothing_asks_now_and_then_whether_redis_was_empt
 def test_the_heads_of_the_lines_come_with_what_is_in_flight_while_there_is_as_much_room_as_before(
     cell: Rounds, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    submit(tenant, {"handler": "demo.echo"})
+    # A key of its own: what has one is left to rounds, whatever room was given ahead.
+    plain = {"handler": "demo.echo", "mutex_key": "k", "mutex_limit": 9}
+    submit(tenant, plain)
     cell.dispatcher.run_round()
     apart: list[int] = []
     asked = parking.nominate
@@ -76,10 +78,10 @@ def test_the_heads_of_the_lines_come_with_what_is_in_flight_while_there_is_as_mu
         return asked(conn, heads, paused)
 
     monkeypatch.setattr(round_store, "nominate", watched)
-    submit(tenant, {"handler": "demo.echo"})
+    submit(tenant, plain)
     assert cell.dispatcher.run_round().claimed == 1
     assert apart == []
     cell.store._room = 1  # another room than there is
-    submit(tenant, {"handler": "demo.echo"})
+    submit(tenant, plain)
     assert cell.dispatcher.run_round().claimed == 1
     assert len(apart) == 1

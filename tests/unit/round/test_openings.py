@@ -115,11 +115,18 @@ def test_what_is_given_is_widened_only_when_half_is_left_and_only_at_its_node() 
     assert decided(idle(recent, nodes, openings=(elsewhere,))) == []
 
 
-def test_nothing_is_given_in_a_round_that_decides_or_while_something_waits_for_room() -> None:
-    assert decided(snapshot([many(1, 1)], [node(1)], recent=(came(1),))) == []
+def test_nothing_is_given_in_a_round_of_many_or_while_something_waits_for_room() -> None:
+    assert decided(snapshot([many(1, 65)], [node(1, 200)], recent=(came(1),))) == [], "they come in crowds"
     assert decided(snapshot([many(1, 9)], [node(1, 2, exclusive_count={WorkKind.PROCESS: 2})], recent=(came(1),))) == []
     parked = snapshot([many(2, 1, paused=True)], [node(1)], [TenantView(tenant_id=1)], recent=(came(1),))
     assert decided(parked), "what cannot run anyway is in nobody's way"
+
+
+def test_what_a_round_claims_is_counted_before_it_gives_ahead() -> None:
+    (opening,) = decided(snapshot([many(1, 2)], [node(1, 4)], recent=(came(1),)))
+    assert opening.places == 1, "half of the two slots left"
+    limited = TenantView(tenant_id=1, max_in_flight=2)
+    assert decided(snapshot([many(1, 2)], [node(1, 8)], [limited], recent=(came(1),))) == []
 
 
 def test_openings_are_in_the_way_of_what_they_keep_from_starting() -> None:
