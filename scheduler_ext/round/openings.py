@@ -41,8 +41,8 @@ EXAMPLES: Final = 4
 """The most examples of tasks that take a whole slot."""
 MANY: Final = 64
 """A round that claims more than so many gives nothing ahead: what comes then comes in crowds."""
-SHORT_EXAMPLES: Final = 16
-"""The most examples of short tasks, each for a sixteenth of what a slot holds ahead."""
+SHORT_EXAMPLES: Final = 8
+"""The most examples of short tasks, each for an eighth of what a slot holds ahead."""
 CATEGORIES: Final = frozenset({Category.URGENT, Category.DELAYABLE})
 """Those whose tasks are waited for."""
 CROWDED: Final = frozenset({Reason.NO_SLOT, Reason.SHARE, Reason.RESERVED, Reason.PEAK})
