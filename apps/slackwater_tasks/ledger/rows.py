@@ -157,6 +157,11 @@ class LiveRow(NamedTuple):
     path_us: int | None = None
     work_us: int | None = None
 
+    @property
+    def opens(self) -> tuple[int, int | None, bool]:
+        """What an opening for it is for: its line, its handler, and whether it never shares a batch."""
+        return self.line_id, self.handler_id, self.alone or self.total_attempts == 1
+
 
 GRAPH_COLUMNS = LiveRow._fields
 LIVE_COLUMNS = GRAPH_COLUMNS[:-2]

@@ -82,7 +82,7 @@ def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence
     if not opens:
         return _count(cur, counts, statement, rows), None
     row = LiveRow._make((*narrow[0], *(None,) * (len(GRAPH_COLUMNS) - len(columns))))
-    asked = (len(tasks), row.line_id, row.handler_id, row.alone or row.total_attempts == 1, claim_s)
+    asked = (len(tasks), *row.opens, claim_s)
     values = [value for part in (*counts, *rows, asked) for value in part]
     found = cur.execute(statement, values).fetchone()
     if found is None:

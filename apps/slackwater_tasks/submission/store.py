@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -28,6 +29,10 @@ MAP_COLUMNS: Final = ("task_id", "tenant_id", "given")
 MAX_KINDS: Final = 7
 AT_ONCE: Final = 256
 """So many tasks, of so many kinds, are written by one statement; beyond either COPY is cheaper."""
+
+LOOK_AGAIN_S: Final = 0.05
+"""Where there was no opening, none is looked for again for so long."""
+MOST_MISSED: Final = 1_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,8 +173,11 @@ def _write(parts: Sequence[_Rows]) -> tuple[set[int], Place | None]:
     place = None
     with prepared_cursor() as cur:
         if few is not None:
-            claim_s = transitions.CLAIM_S if _may_be_claimed(few[1]) else 0.0
+            row = _claimable(few[1])
+            claim_s = transitions.CLAIM_S if row is not None and openings_missed.may_be_there(row.opens) else 0.0
             stored, place = transitions.store_if_counted(cur, counts, *few, claim_s=claim_s)
+            if claim_s and row is not None:
+                openings_missed.note(row.opens, missed=place is None or place.places < 0)
         elif len(parts) == 1:
             # The counters last: nobody waits for them while the rows are written.
             transitions.store(cur, parts[0].wide_lines(), parts[0].narrow_lines())
@@ -186,13 +194,37 @@ def _write(parts: Sequence[_Rows]) -> tuple[set[int], Place | None]:
     return set(stored), place
 
 
-def _may_be_claimed(narrow: Sequence[Sequence[Any]]) -> bool:
-    """Whether tasks may be claimed as they are stored: alike, ready, and with nothing that only a round can decide."""
+def _claimable(narrow: Sequence[Sequence[Any]]) -> LiveRow | None:
+    """The row of tasks that may be claimed as they are stored: alike, ready, and nothing left that only a round decides."""
     if len(narrow) > 1:
-        return False
+        return None
     row = LiveRow._make(narrow[0])
     plain = row.mutex_key is None and row.rate_key is None and row.handler_id is not None and row.work_us is None
-    return plain and row.state == TaskState.READY
+    return row if plain and row.state == TaskState.READY else None
+
+
+class _Missed:
+    """For what this process lately found no opening: to look for one costs a third of a small submission."""
+
+    def __init__(self) -> None:
+        self._at: dict[Any, float] = {}
+
+    def may_be_there(self, key: Any) -> bool:
+        return time.monotonic() - self._at.get(key, -LOOK_AGAIN_S) >= LOOK_AGAIN_S
+
+    def note(self, key: Any, *, missed: bool) -> None:
+        if not missed:
+            self._at.pop(key, None)
+            return
+        if len(self._at) >= MOST_MISSED:
+            self._at.clear()
+        self._at[key] = time.monotonic()
+
+    def forget(self) -> None:
+        self._at.clear()
+
+
+openings_missed = _Missed()
 
 
 def _of_few_kinds(parts: Sequence[_Rows]) -> tuple[list[Sequence[Any]], list[Sequence[Any]], list[Own]] | None:

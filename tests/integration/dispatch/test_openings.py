@@ -26,6 +26,7 @@ from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Attempt, Leader, Line, LiveTask, Opening, TaskEvent
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import submit, submit_many, submit_workflow
+from slackwater_tasks.submission.store import openings_missed
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.services import set_paused
 from tests.support.api import client_of, furnish
@@ -57,6 +58,7 @@ def open_for(cell: Rounds, tenant: Tenant, **fields: Any) -> None:
     cell.end(cell.running)
     cell.queues.clear(cell.worker.node.pk)
     cell.round()
+    openings_missed.forget()
 
 
 def state_of(task_id: UUID) -> TaskState:
@@ -64,6 +66,7 @@ def state_of(task_id: UUID) -> TaskState:
 
 
 def stored(tenant: Tenant, **fields: Any) -> TaskState:
+    openings_missed.forget()
     return state_of(submit(tenant, {**ECHO, **fields}).task_ids[0])
 
 
@@ -300,6 +303,18 @@ def _waiting() -> int:
             "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         )
         return int(cur.fetchone()[0])
+
+
+def test_where_none_was_found_none_is_looked_for_at_once(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=4), client_of("missed").tenant
+    open_for(cell, tenant)
+    line = Line.objects.unscoped().get(tenant=tenant)  # unscoped: the tenant is named
+    key = (line.pk, Handler.objects.get(name="demo.echo").pk, False)
+    openings_missed.note(key, missed=True)
+    (task_id,) = submit(tenant, ECHO).task_ids
+    assert (state_of(task_id), places()) == (TaskState.READY, [2])
+    wait_until(lambda: openings_missed.may_be_there(key), message="it is looked for again")
+    assert state_of(submit(tenant, ECHO).task_ids[0]) is TaskState.QUEUED
 
 
 def test_urgent_work_goes_through_the_urgent_queue(made: Callable[..., Rounds]) -> None:
