@@ -21,19 +21,18 @@ from tests.lab.benchmarks.probe.sitecustomize import FOLDER
 
 PROBE = Path(__file__).resolve().parent.parent / "probe"
 WAY: Mapping[str, str] = {
-    "wait": "stored, and the dispatcher has woken",
-    "snapshot": "… has read its snapshot",
-    "prioritize": "… has decided",
-    "claim": "… has claimed the task",
+    "submit": "submitting: stored, claimed and pushed to its node (at half load all that is due in one call)",
     "take": "a child has the claim",
     "start": "… has started the task",
     "first line": "the function's first line",
 }
-"""What a lone task waits for, in order."""
+"""What a lone task waits for, in order, where room was given ahead."""
 BESIDE: Mapping[str, str] = {
-    "submit": "submitting, all that is due in one call",
+    "snapshot": "a round: reading its snapshot",
+    "prioritize": "a round: deciding",
+    "claim": "a round: claiming",
+    "publish": "a round: publishing",
     "round": "a whole round",
-    "publish": "publishing",
     "run": "running a batch",
     "record": "recording a batch",
 }
@@ -95,11 +94,10 @@ def run(lone: int, per_s: int, children: int) -> None:
         result = found.run()
         if "error" in result:
             raise RuntimeError(result["error"])
-        steps = read(Path(folder))
+        steps = {**read(Path(folder)), "submit": peer.calls}
     alone = [call for call in peer.calls if call.ended < found.loaded][1:]  # the first is the warm-up's
     begun = [found.channel.begun(WARM_UP + n) for n in range(len(alone))]
     loaded = {name: [call for call in calls if call.began > found.loaded] for name, calls in steps.items()}
-    loaded["submit"] = [call for call in peer.calls if call.began > found.loaded]
     last = max(call.ended for call in loaded["start"]) - found.loaded
     before = 0.0
     for name, at in milestones(alone, begun, steps).items():
