@@ -84,7 +84,7 @@ def store(parts: Sequence[Part], at: datetime) -> set[int]:
             _write_rest(part)
     if place is not None:
         (part,) = parts
-        transaction.on_commit(partial(_hand_over, place, part))
+        transaction.on_commit(partial(_hand_over, place, part), robust=True)  # it is stored, whatever comes of that
         return stored
     for cell in {part.tenant.cell for part in parts if part.tenant.pk in stored}:
         transaction.on_commit(partial(hints.wake_dispatcher, cell))
@@ -173,7 +173,7 @@ def _write(parts: Sequence[_Rows]) -> tuple[set[int], Place | None]:
     place = None
     with prepared_cursor() as cur:
         if few is not None:
-            row = _claimable(few[1])
+            row = _claimable(few[1]) if few[0] else None  # what runs again waits for a round
             claim_s = transitions.CLAIM_S if row is not None and openings_missed.may_be_there(row.opens) else 0.0
             stored, place = transitions.store_if_counted(cur, counts, *few, claim_s=claim_s)
             if claim_s and row is not None:

@@ -21,6 +21,7 @@ from scheduler_ext.dispatch.dispatcher import HintListener
 from slackwater_conf import conf
 from slackwater_resources.models import Handler
 from slackwater_tasks.control.lines import set_line_paused
+from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.ledger import hints
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Attempt, Leader, Line, LiveTask, Opening, TaskEvent
@@ -303,6 +304,19 @@ def _waiting() -> int:
             "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
         )
         return int(cur.fetchone()[0])
+
+
+def test_what_runs_again_waits_for_a_round(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=4), client_of("again").tenant
+    (task_id,) = submit(tenant, ECHO).task_ids
+    cell.round()
+    cell.worker.end(cell.running, Outcome.CANCELLED)
+    cell.running.clear()
+    cell.round()
+    assert max(places()) > 0
+    retry(tenant.pk, task_id)
+    assert state_of(task_id) is TaskState.READY
+    assert cell.round().claimed == 1
 
 
 def test_where_none_was_found_none_is_looked_for_at_once(made: Callable[..., Rounds]) -> None:
