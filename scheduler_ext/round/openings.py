@@ -108,7 +108,14 @@ def lacking(snapshot: Snapshot, wider: Sequence[Opening]) -> bool:
     """Whether some of what came lately has no opening."""
     there = {each.key for each in (*snapshot.openings, *wider)}
     return any((line.line_id, task.handler_id or 0, task.alone) not in there for line in snapshot.recent
-               for task in line.heads if line.category in CATEGORIES)  # fmt: skip
+               if _may_have(snapshot, line) for task in line.heads)  # fmt: skip
+
+
+def _may_have(snapshot: Snapshot, line: LineView) -> bool:
+    """Whether room is given ahead to a line: where a maximum holds a round counts what is held, and not what is given."""
+    tenant = snapshot.tenants.get(line.tenant_id)
+    bounded = tenant is None or tenant.maximum_permille < MILLI or (line.pool and not line.pool.startswith(CLIENT))
+    return line.category in CATEGORIES and not bounded
 
 
 class _Examples:
@@ -121,14 +128,7 @@ class _Examples:
         lines: list[LineView] = []
         wanted = 0
         for line in snapshot.recent:
-            tenant = snapshot.tenants.get(line.tenant_id)
-            # Where a maximum holds a round counts what is held, and not what is given ahead.
-            bounded = (
-                tenant is None
-                or tenant.maximum_permille < MILLI
-                or bool(line.pool and not line.pool.startswith(CLIENT))
-            )
-            if bounded or line.category not in CATEGORIES:
+            if not _may_have(snapshot, line):
                 continue
             heads: list[TaskView] = []
             for example in line.heads:

@@ -12,6 +12,7 @@ from scheduler_ext.core.resources import add, part, peak
 from scheduler_ext.core.types import MILLI, PER_CHILD, Decision, LineView, Opening, QueueName, TenantView, WorkKind
 from scheduler_ext.round.openings import MOST
 from slackwater_tasks.ledger import sql
+from slackwater_tasks.ledger.rate_windows import RateBook
 from slackwater_tasks.ledger.snapshot_rows import Flight, LineInfo, Reference
 
 Key = tuple[int, int, bool]
@@ -78,15 +79,18 @@ def read(rows: Iterable[Sequence[Any]]) -> tuple[Opening, ...]:
     )  # fmt: skip
 
 
-def examples(recent: Sequence[Key], known: Reference, cell: str, now: float,
+def examples(recent: Sequence[Key], known: Reference, rates: RateBook, cell: str, now: float,
              view: Callable[[int, LineInfo, list[Any]], LineView]) -> tuple[LineView, ...]:  # fmt: skip
     """Of the lines of a cell of which tasks came lately, one task as an example of each handler's.
 
-    ``view``: makes a line of rows as ``NOMINATE`` gives them.
+    None of what has a rate, whose starts only a round counts. ``view``: makes a line of rows as ``NOMINATE`` gives them.
     """
     lines = dict[int, list[Any]]()
     for line_id, handler_id, alone in recent:
-        if line_id in known.lines and handler_id in known.handlers and known.lines[line_id].cell == cell:
+        info = known.lines.get(line_id)
+        if info is None or handler_id not in known.handlers or info.cell != cell:
+            continue
+        if not rates.of(info.tenant_id, handler_id, None):
             row = (NO_TASK, line_id, 0, 0, int(now * 1e6), 1, handler_id, 0, alone, None, 1, None, None)
             lines.setdefault(line_id, []).append(row)
     return tuple(view(line_id, known.lines[line_id], rows) for line_id, rows in lines.items())

@@ -192,12 +192,12 @@ class PgRoundStore(RoundStore):
             now=now, cell=self.conf.cell, nodes=nodes, tenants=tenants, lines=lines, mutex_held=held,
             rates_left=rates, pools=pools, workflows=workflows, openings=given,
         ), self.share())  # fmt: skip
-        if recent and not self.rates.limits:
+        if recent:
             # Past use has been counted by what is in flight: room given ahead is nobody's use.
             counted = openings.in_flight(tenants, given, self.reference.lines)
             self._last = replace(
                 self._last,
-                recent=openings.examples(recent, self.reference, self.conf.cell, now, self._line_view),
+                recent=openings.examples(recent, self.reference, self.rates, self.conf.cell, now, self._line_view),
                 tenants=counted,
             )
         return self._last
@@ -249,7 +249,10 @@ class PgRoundStore(RoundStore):
             if ref.unknown and now - ref.learnt_at >= LEARN_S:
                 self._learn()
             return
-        conn, before = self.db.conn, (ref.lines, ref.tenants, ref.handlers, ref.chosen and ref.chosen.share)
+        conn, before = (
+            self.db.conn,
+            (ref.lines, ref.tenants, ref.handlers, ref.chosen and ref.chosen.share, self.rates.limits),
+        )
         with conn.pipeline():
             lines = conn.execute(sql.snapshot.LINES)
             tenants = conn.execute(sql.snapshot.TENANTS)
@@ -268,7 +271,7 @@ class PgRoundStore(RoundStore):
         ref.chosen = active_policies.read(
             lambda sql, params: conn.execute(sql, params).fetchall(), self.conf, self.conf.cell
         )
-        ref.changed |= before != (ref.lines, ref.tenants, ref.handlers, ref.chosen.share)
+        ref.changed |= before != (ref.lines, ref.tenants, ref.handlers, ref.chosen.share, self.rates.limits)
         if ref.paused - paused:
             resume(conn)
         ref.paused, ref.read_at = paused, time.monotonic()
