@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from scheduler_ext.conf import SHORT_US, SchedulerConf
+from scheduler_ext.core.resources import add, filled, fits, peak, scale
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     CLIENT,
@@ -28,6 +29,7 @@ from scheduler_ext.core.types import (
     Reason,
     Snapshot,
     TaskView,
+    Vector,
     WorkKind,
 )
 from scheduler_ext.policies.base import SharePolicy
@@ -159,6 +161,8 @@ def _widened(snapshot: Snapshot, examples: _Examples, decisions: tuple[Decision,
     """The openings that come of the decisions on examples, within half of each node's room and the tenants' limits."""
     left = {(node.node_id, kind): room for node in snapshot.nodes for kind, room in _half(node, snapshot.openings)}
     tenants = {line.line_id: line.tenant_id for line in examples.lines}
+    vectors = {line.line_id: line.vector for line in examples.lines}
+    nodes = {node.node_id: node for node in snapshot.nodes}
     flights = {tenant_id: view.max_in_flight - view.in_flight for tenant_id, view in snapshot.tenants.items()
                if view.max_in_flight is not None}  # fmt: skip
     found: dict[tuple[int, int, bool], Opening] = {}
@@ -167,10 +171,11 @@ def _widened(snapshot: Snapshot, examples: _Examples, decisions: tuple[Decision,
         key = (decision.line_id, decision.handler_id, decision.alone)
         before = found.get(key) or there.get(key)
         each = examples.each[decision.task_id]
+        whole = decision.exclusive or _all_fit(nodes[decision.node_id], vectors[decision.line_id])
         milli = MILLI if decision.exclusive else share_milli(max(1, decision.expected_us // each))
         place = (decision.node_id, decision.kind)
         tenant_id = tenants[decision.line_id]
-        places = min(each, left[place] // milli, flights.get(tenant_id, each))
+        places = min(each if whole else 1, left[place] // milli, flights.get(tenant_id, each))
         if places <= 0 or (before is not None and before.node_id != decision.node_id):
             continue
         left[place] -= places * milli
@@ -183,6 +188,13 @@ def _widened(snapshot: Snapshot, examples: _Examples, decisions: tuple[Decision,
             places=places + (found[key].places if key in found else 0),
         )  # fmt: skip
     yield from found.values()
+
+
+def _all_fit(node: NodeView, vector: Vector) -> bool:
+    """Whether each child of the node may run a short task with this vector: an example of many is counted as one."""
+    children = max(0, node.slots.get(WorkKind.PROCESS, 0) - node.exclusive_count.get(WorkKind.PROCESS, 0))
+    batches = scale(peak(filled(node.batch_peak), filled(vector)), children)
+    return fits(add(filled(node.exclusive_used), batches), filled(node.capacity))
 
 
 def _half(node: NodeView, given: tuple[Opening, ...]) -> Iterator[tuple[WorkKind, int]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
@@ -46,13 +47,13 @@ class Ahead:
         since = time.monotonic() - LATELY_S
         return [key for key, at in reversed(self._came.items()) if at >= since][:MOST]
 
-    def widen(self, conn: Any, cell: str, epoch: int, wider: Sequence[Opening]) -> None:
-        """Add to openings, under the leader's epoch; close those of which nothing came lately."""
+    def widen(self, conn: Any, cell: str, epoch: int, wider: Sequence[Opening], there: AbstractSet[Key]) -> None:
+        """Add to openings, under the leader's epoch; of those ``there`` close what nothing came for lately."""
         for opening in wider:
             if opening.key in self._came:
                 self._note(opening.key)  # what it had was claimed
         recent = self.recent()
-        if self._kept[0] != epoch or not set(self._kept[1]) <= set(recent):
+        if self._kept[0] != epoch or not there | set(self._kept[1]) <= set(recent):
             self._came = {key: at for key, at in self._came.items() if key in recent}
             conn.execute(sql.openings.CLOSE, {"cell": cell, "epoch": epoch, **_keys(recent)})
         self._kept = (epoch, recent)

@@ -156,24 +156,25 @@ class PgRoundStore(RoundStore):
         conn = self.db.conn
         self._refresh()
         if self.reference.changed:
-            self._take_back()  # what was decided ahead may be decided otherwise now
+            self.withdraw()  # what was decided ahead may be decided otherwise now
         recent = self.ahead.recent()
         # As many heads as the room of the last round asks for come along, unless something must go before them.
         heads = self._heads(self._room) if self._room and not (self.rates.limits or self.reference.paused) else 0
         with conn.pipeline():
             nodes_cur = conn.execute(sql.snapshot.NODES, (self.conf.cell,))
-            ahead_cur = conn.execute(sql.openings.OUTSTANDING, (self.conf.cell, self._epoch)) if recent else None
+            ahead_cur = conn.execute(sql.openings.OUTSTANDING, (self.conf.cell, self._epoch))
             flight_cur = conn.execute(sql.snapshot.IN_FLIGHT)
             mutex_cur = conn.execute(sql.snapshot.MUTEX_HELD)
             heads_cur = conn.execute(sql.snapshot.NOMINATE, (heads,)) if heads else None
             node_rows, flight_rows, held = nodes_cur.fetchall(), flight_cur.fetchall(), dict(mutex_cur.fetchall())
             head_rows = heads_cur.fetchall() if heads_cur is not None else []
-            given = openings.read(ahead_cur.fetchall() if ahead_cur is not None else ())
+            given = openings.read(ahead_cur.fetchall())
+        self.reference.changed &= bool(given)  # what somebody was in the midst of claiming is there still
         flights, tenants, pools, workflows = self._in_flight(flight_rows)
         now = time.time()
         over = self._ends(now) if ends else {}
         if not {each.node_id for each in given} <= {row[0] for row in node_rows}:
-            given = self._take_back()  # of a node that is gone
+            self.withdraw()  # of a node that is gone; counted as taken once more
         openings.hold(given, flights, self.reference.lines)
         nodes = tuple(node_view(row, flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in node_rows)
         room = self._room = sum(map(room_of, nodes)) + sum(each.places * each.slot_milli for each in given)
@@ -201,11 +202,6 @@ class PgRoundStore(RoundStore):
                 tenants=counted,
             )
         return self._last
-
-    def _take_back(self) -> tuple[Opening, ...]:
-        self.withdraw()
-        self.reference.changed = False
-        return ()
 
     def any_ready(self) -> bool:
         row = self.db.conn.execute(sql.snapshot.ANY_READY).fetchone()
@@ -471,7 +467,8 @@ class PgRoundStore(RoundStore):
         return transitions.claim_if_ready(self.db.conn, self.conf, epoch, self.holder, decisions, millis)
 
     def widen(self, epoch: int, openings: Sequence[Opening]) -> None:
-        self.ahead.widen(self.db.conn, self.conf.cell, epoch, openings)
+        there = {each.key for each in self._last.openings} if self._last is not None else set()
+        self.ahead.widen(self.db.conn, self.conf.cell, epoch, openings, there)
 
     def withdraw(self) -> None:
         self.db.conn.execute(sql.openings.WITHDRAW, {"cell": self.conf.cell})

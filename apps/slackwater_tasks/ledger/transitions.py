@@ -464,7 +464,7 @@ def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Ch
     Returns how many became ready; what it ended is added to ``ended_too``. Those that find an opening are claimed and
     added to ``handed`` with their fences, if the caller gives them to their nodes.
     """
-    readied = 0
+    ready: list[str] = []
     wave = list(ended)
     while wave:
         ids = [task_id for task_id, _ in wave]
@@ -476,13 +476,7 @@ def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Ch
         if free:
             for task_id, known in cur.execute(sql.dependencies.EDGE_OUTCOMES, (list(free),)).fetchall():
                 turns.setdefault(turn(free[task_id], [EdgeOutcome(each) for each in known]), []).append(task_id)
-        if good := turns.get(TaskState.READY):
-            claim_s = CLAIM_S if handed is not None else 0.0
-            params = {"ids": sorted(good), "lead_ms": PROMOTE_LEAD_MS, "claim_s": claim_s}
-            freed = cur.execute(sql.dependencies.UNBLOCK, params).fetchall()
-            readied += len(freed)
-            if handed is not None:
-                handed += [(row[0], row[1], Place(*row[2:])) for row in freed if row[2] is not None]
+        ready += turns.get(TaskState.READY, ())
         wave = []
         for final, reason in NO_TURN.items():
             gone = end_if_waiting(
@@ -491,4 +485,12 @@ def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Ch
             if ended_too is not None:
                 ended_too += [changed(row, final) for row in gone]
             wave += [(row[0], final) for row in gone if row[1]]
-    return readied
+    if not ready:
+        return 0
+    # Last: openings are locked behind all else, as by whoever stores a task.
+    claim_s = CLAIM_S if handed is not None else 0.0
+    params = {"ids": sorted(ready), "lead_ms": PROMOTE_LEAD_MS, "claim_s": claim_s}
+    freed = cur.execute(sql.dependencies.UNBLOCK, params).fetchall()
+    if handed is not None:
+        handed += [(row[0], row[1], Place(*row[2:])) for row in freed if row[2] is not None]
+    return len(freed)

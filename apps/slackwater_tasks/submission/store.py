@@ -195,8 +195,11 @@ def _write(parts: Sequence[_Rows]) -> tuple[set[int], Place | None]:
 
 
 def _claimable(narrow: Sequence[Sequence[Any]]) -> LiveRow | None:
-    """The row of tasks that may be claimed as they are stored: alike, ready, and nothing left that only a round decides."""
-    if len(narrow) > 1:
+    """The row of tasks that may be claimed as they are stored: alike, ready, and nothing left that only a round decides.
+
+    In a transaction they may not: its opening would be neither free nor taken as long as that lasts.
+    """
+    if len(narrow) > 1 or connection.in_atomic_block:
         return None
     row = LiveRow._make(narrow[0])
     plain = row.mutex_key is None and row.rate_key is None and row.handler_id is not None and row.work_us is None

@@ -142,25 +142,13 @@ def test_only_what_the_room_was_left_for_takes_it(made: Callable[..., Rounds], f
     assert stored(tenant, priority=5) is TaskState.QUEUED
 
 
-def test_in_a_transaction_of_the_callers_it_is_given_to_its_node_at_the_commit_and_no_round_waits(
-    made: Callable[..., Rounds],
-) -> None:
-    cell, tenant = made(slots=1), client_of("inside").tenant
+def test_nothing_is_claimed_in_a_transaction_of_the_callers(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=4), client_of("inside").tenant
     open_for(cell, tenant)
-    node = cell.worker.node.pk
     with transaction.atomic():
-        (task_id,) = submit(tenant, ECHO).task_ids
-        assert state_of(task_id) is TaskState.QUEUED
-        cell.store.withdraw()
-        assert cell.dispatcher.run_round().claimed == 0
-        assert cell.queues.clear(node) == []
-        transaction.set_rollback(True)
-    cell.store.withdraw()
-    cell.round()
-    with transaction.atomic():
-        (task_id,) = submit(tenant, ECHO, idempotency_key="k").task_ids
-    wait_until(lambda: cell.queues.clear(node) == [(str(task_id), 1)], message="its claim is in the node's queue")
-    assert submit(tenant, ECHO, idempotency_key="k").task_ids == [task_id]
+        assert stored(tenant) is TaskState.READY
+        assert cell.dispatcher.run_round().claimed == 0, "and no round waits for it"
+    assert stored(tenant) is TaskState.QUEUED
 
 
 def test_a_dependant_is_claimed_as_its_parent_is_recorded(made: Callable[..., Rounds]) -> None:

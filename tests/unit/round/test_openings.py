@@ -95,6 +95,14 @@ def test_a_clients_pool_is_no_reason() -> None:
     assert decided(idle([came(1, pool=f"{CLIENT}acme")]))
 
 
+def test_an_example_of_many_short_tasks_counts_as_one_only_where_every_child_may_run_one() -> None:
+    short, roomy = came(1, expected_us=SHORT_US), node(1, 4)
+    assert decided(idle([short], [roomy]))[0].places > 8
+    tight = node(1, 4, capacity=tuple(2 * each for each in short.vector))
+    (opening,) = decided(idle([short], [tight]))
+    assert opening.places <= 8, "one for each example"
+
+
 def test_no_more_than_a_tenant_may_have_in_flight() -> None:
     limited = TenantView(tenant_id=1, in_flight=1, max_in_flight=4)
     found = decided(

@@ -17,7 +17,7 @@ FROM slackwater_tasks_opening WHERE cell = %s AND epoch = %s AND places > 0
 """
 # What is there was counted as taken, so that adding to it is exact, however much of it is claimed meanwhile. Whether the
 # leader still leads is for whoever claims to see: to lock the leader's row here would make the commit wait for the disk.
-_STAYS = "o.places > 0 AND o.epoch = excluded.epoch"
+_STAYS = "o.places > 0 AND o.epoch = excluded.epoch AND o.cell = excluded.cell"
 _FREE = """free AS (
     SELECT line_id, handler_id, alone FROM slackwater_tasks_opening WHERE cell = %(cell)s FOR UPDATE SKIP LOCKED)"""
 _IS_FREE = "(free.line_id, free.handler_id, free.alone) = (o.line_id, o.handler_id, o.alone)"
@@ -30,14 +30,14 @@ FROM unnest(%(lines)s::bigint[], %(handlers)s::bigint[], %(alones)s::bool[], %(n
     %(queues)s::text[], %(millis)s::int[], %(expected)s::int[], %(places)s::int[])
     AS u(line, handler, alone, node, kind, queue, milli, expected, places)
 WHERE NOT EXISTS (SELECT 1 FROM slackwater_tasks_opening was
-    WHERE (was.line_id, was.handler_id, was.alone) = (u.line, u.handler, u.alone)
+    WHERE (was.line_id, was.handler_id, was.alone) = (u.line, u.handler, u.alone) AND was.cell = %(cell)s
         AND NOT EXISTS (SELECT 1 FROM free WHERE (free.line_id, free.handler_id, free.alone) = (u.line, u.handler, u.alone)))
 ON CONFLICT (line_id, handler_id, alone) DO UPDATE SET cell = excluded.cell, epoch = excluded.epoch,
     node_id = excluded.node_id, kind = excluded.kind, queue = excluded.queue, slot_milli = excluded.slot_milli,
     expected_us = excluded.expected_us,
     places = excluded.places + CASE WHEN {_STAYS} THEN o.places ELSE 0 END,
     given = excluded.places + CASE WHEN {_STAYS} THEN o.places ELSE 0 END
-WHERE o.epoch < excluded.epoch OR o.epoch = excluded.epoch AND (o.places <= 0
+WHERE o.cell <> excluded.cell OR o.epoch < excluded.epoch OR o.epoch = excluded.epoch AND (o.places <= 0
     OR (o.node_id, o.kind, o.slot_milli) = (excluded.node_id, excluded.kind, excluded.slot_milli))
 """  # noqa: S608 - statements of ours
 WITHDRAW = f"""
