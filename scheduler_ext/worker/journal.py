@@ -33,7 +33,8 @@ ENTRIES = MAX_BATCH
 BLOB_BYTES = 1_048_576
 # The header: node id (q), lease deadline (d), draining, listened, activated, watched, beside, unheard (a byte each,
 # padded to 8), the agent's beat (d), what was refused of each kind (I).
-# A slot: pid, open, count, current, limit, (pad), batch number (q), task to interrupt, outcome of the interruption.
+# A slot: pid, open, count, current, limit, (pad), batch number (q), task to interrupt, outcome of the interruption,
+# MiB held.
 _ENTRY = struct.Struct("<16siiddBBxxxxxxii")  # id, fence, cap ms, began, ended, state, cancelled, blob offset, length
 # Made once: the name of a format is looked up on each call of the functions that take one.
 _DOUBLE, _BEGUN_AT, _BLOB_AT = (struct.Struct(f) for f in ("<d", "<id", "<ii"))
@@ -49,7 +50,7 @@ SIZE = SLOT_SIZE + PLACES * (ENTRY_BYTES + PLACE_BLOB)
 
 WAITING, BEGUN, ENDED, FREE = 0, 1, 2, 3
 _ALL_FREE = bytes([FREE]) * PLACES
-_PID, _OPEN, _COUNT, _CURRENT, _LIMIT, _BATCH, _INTERRUPT, _OUTCOME = 0, 4, 8, 12, 16, 24, 32, 36
+_PID, _OPEN, _COUNT, _CURRENT, _LIMIT, _BATCH, _INTERRUPT, _OUTCOME, _BASE_MB = 0, 4, 8, 12, 16, 24, 32, 36, 40
 
 
 def to_unix_s() -> float:
@@ -283,6 +284,8 @@ class Slot:
     """The child begins no task from this index on."""
     batch: int = _number("<q", _BATCH)
     """Number of the batch, rising."""
+    base_mb: int = _number("<i", _BASE_MB)
+    """MiB that the child held, by its own account, before the task that runs."""
     _open: int = _number("<i", _OPEN)
     _interrupt: int = _number("<i", _INTERRUPT)
     _outcome: int = _number("<i", _OUTCOME)

@@ -96,8 +96,6 @@ class Watch:
             else:
                 if slot.is_open:
                     self._look_at(slot)
-                elif self._memory is not None and not any(o.is_open for o in self.journal.siblings(slot)):
-                    self._memory.rests(pid)
                 if self.journal.beside:
                     self._look_beside(slot)
 
@@ -144,7 +142,7 @@ class Watch:
             return False
         unknown: tuple[type[Exception], ...] = (LookupError, *self.store.faults)
         try:
-            return self._memory.is_over(slot.pid, entry.task_id, entry.fence, entry.began)
+            return self._memory.is_over(slot.pid, entry.task_id, entry.fence, began=entry.began, base_mb=slot.base_mb)
         except unknown as error:  # caps are kept while the ledger is away
             log.debug("the tier of %s is not known: %s", entry.task_id, error)
             return False
@@ -284,7 +282,7 @@ class Watch:
         if self.busy():
             return False
         pids = {self.journal.slot(index).pid for index in range(self.journal.slots)} - {0}
-        return all(_alive(pid) and not (self._memory and self._memory.is_due(pid)) for pid in pids)
+        return all(map(_alive, pids))
 
     def busy(self) -> int:
         slots = range(self.journal.slots)

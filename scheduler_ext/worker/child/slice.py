@@ -49,6 +49,8 @@ LONG_CHECK_S = 0.25
 SLICE_S = 2.0
 """How long a token lends a pool child."""
 IDLE_BLOCK_S = 1.0
+LEAVES_S = 0.005
+"""A task that runs longer than this may leave more memory behind than counts against the next one of its batch."""
 AHEAD_S = 0.01
 """How long before the expected end of a batch the next one is started: about as long as that takes on a busy machine.
 
@@ -253,6 +255,7 @@ class Child:
         ended: list[Finished] = []
         slot, bodies, store, worker = self.slot, self.bodies, self.store, self.worker
         now, unix = time.monotonic, to_unix_s()
+        slot.base_mb = self.meter.held_mb()
         for index, task in enumerate(started):
             began = now()
             if not slot.begin(index, task.cap_ms, began):
@@ -267,6 +270,8 @@ class Child:
             finally:
                 self._running = None
             over = now()
+            if over - began > LEAVES_S:
+                slot.base_mb = self.meter.held_mb()
             finished = end.finished(task.task_id, task.fence, began + unix, over + unix, worker)
             if not slot.end(index, over, end.pack()):
                 self.queues.tell(record(self.store, self.journal.node_id, [*ended, finished]), room=False)

@@ -1,7 +1,7 @@
 """Measures what a handler used, if its task ran alone in its child and long enough for the figures to be its own.
 
 Sources: getrusage(2), with the children that ended; proc(5): ``/proc/self/clear_refs`` (writing 5 sets the peak of
-resident memory back to what it is now), ``VmHWM`` in ``status``, ``write_bytes`` in ``io``.
+resident memory back to what it is now), ``VmHWM`` in ``status``, ``write_bytes`` in ``io``, resident pages in ``statm``.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from scheduler_ext.core.work import Finished
+from scheduler_ext.sandbox.keeper.process_tree import PAGE
 
 MIN_RUN_S: Final = 0.25
 """Shorter tasks are not measured: the figures would be those of the child's own work."""
@@ -25,8 +26,13 @@ class Meter:
     def __init__(self) -> None:
         """Make it in the child itself."""
         self._reset, self._io = _open("clear_refs", os.O_WRONLY), _open("io", os.O_RDONLY)
+        self._statm = _open("statm", os.O_RDONLY)
         self._cpu = 0.0
         self._written: int | None = None
+
+    def held_mb(self) -> int:
+        """MiB of memory that this process holds now; takes about two microseconds."""
+        return int(os.pread(self._statm, 128, 0).split()[1]) * PAGE >> 20
 
     def begin(self) -> None:
         """Begin to count; takes a few microseconds, since it comes before every task that runs alone."""
@@ -56,10 +62,10 @@ class Meter:
             finished.peak_disk_mb = -(-max(0, written - self._written) // MIB)
 
     def close(self) -> None:
-        for handle in (self._reset, self._io):
+        for handle in (self._reset, self._io, self._statm):
             if handle >= 0:
                 os.close(handle)
-        self._reset = self._io = -1
+        self._reset = self._io = self._statm = -1
 
     def _write_bytes(self) -> int | None:
         return _field(os.pread(self._io, 512, 0).decode(), "write_bytes") if self._io >= 0 else None
