@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 import uuid
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
@@ -78,18 +79,36 @@ class QueueManager:
 
         Claims of processes are batched by their expected run time; of the other kinds ``most`` are taken as they lie.
         """
+        entries, left = self._taken(node_id, kind, most if most is not None else self.conf.batch_max)
+        return decode(entries), left
+
+    def wait(self, node_id: int, wait_s: float, *, crowd_s: float) -> tuple[list[tuple[str, int]], int]:
+        """Take a claim of a process, waiting for at most ``wait_s`` seconds.
+
+        One that comes within ``crowd_s`` has company: what lies behind it is taken too, which costs a round trip and
+        makes one batch of what would else be two.
+        """
+        crowded = time.monotonic() + crowd_s
+        found: Any = self.client.blpop(self.keys.node_claims(node_id, WorkKind.PROCESS), timeout=wait_s)
+        if not found:
+            return [], 0
+        first = bytes(found[1])
+        expected_us = int(first.partition(b":")[0]) if CLAIM.fullmatch(first) else 0
+        if time.monotonic() > crowded or not 0 < expected_us <= SHORT_US or self.conf.batch_max == 1:
+            return decode([first]), 0
+        entries, left = self._taken(node_id, WorkKind.PROCESS, self.conf.batch_max - 1, has_us=expected_us)
+        return decode([first, *entries]), left
+
+    def _taken(self, node_id: int, kind: WorkKind, most: int, *, has_us: int = -1) -> tuple[list[bytes], int]:
+        """Entries of a batch that has ``has_us`` of work already (negative: none), and how many are left."""
         reply = self._take(
             keys=self.keys.node_claims(node_id, kind),
-            args=[
-                most if most is not None else self.conf.batch_max,
-                BATCH_US,
-                SHORT_US if kind is WorkKind.PROCESS else -1,
-            ],
+            args=[most, BATCH_US, SHORT_US if kind is WorkKind.PROCESS else -1, has_us],
         )
         *entries, left, thrown = reply
         if int(thrown):
             refusals.add(Kind.CLAIM, "an entry of a node's queue that is no claim", int(thrown))
-        return decode(entries), int(left)
+        return entries, int(left)
 
     def clear(self, node_id: int, kinds: Iterable[WorkKind] = WorkKind) -> list[tuple[str, int]]:
         """Empty a node's queues (it drains, left or was lost); returns the claims that lay there."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import queue
 import time
+from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from scheduler_ext.core.work import Changes, Finished, Started
 from scheduler_ext.dispatch.queue_manager import QueueManager
@@ -33,8 +35,22 @@ def record(store: WorkStore, node_id: int, ended: Sequence[Finished]) -> Changes
     return []
 
 
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    """One that has run."""
+
+    slot: Slot
+    node_id: int
+    ended: Sequence[Finished]
+    heard: Sequence[tuple[Started, Finished]]
+    hint: bool
+
+
 class Recorder:
-    """A thread with a connection of its own, which also keeps the child's free slots."""
+    """A thread with a connection of its own, which also keeps the child's free slots.
+
+    What has run while it recorded is recorded by one statement.
+    """
 
     def __init__(self, store: WorkStore, slots: Sequence[Slot], events: TaskEvents, queues: QueueManager) -> None:
         self.store = store
@@ -44,6 +60,7 @@ class Recorder:
         self._free: queue.SimpleQueue[Slot] = queue.SimpleQueue()
         for slot in slots:
             self._free.put(slot)
+        self._ran: deque[_Batch] = deque()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="recorder")
 
     def slot(self) -> Slot:
@@ -61,26 +78,40 @@ class Recorder:
 
         ``heard`` is what a listener to events is told; ``hint``: tell the dispatcher that there is room.
         """
-        self._thread.submit(self._record, slot, node_id, ended, heard, hint)
+        self._ran.append(_Batch(slot, node_id, ended, heard, hint))
+        self._thread.submit(self._record)
 
     def idle(self) -> bool:
         """True when everything is recorded."""
         return self._free.qsize() == self._slots
 
-    def _record(self, slot: Slot, node_id: int, ended: Sequence[Finished], heard: Sequence[tuple[Started, Finished]],
-                hint: bool) -> None:  # fmt: skip
-        changes: Changes = []
-        try:
-            changes = record(self.store, node_id, ended)
-        except Exception:
-            # What the ledger refuses for good cannot be helped here; the agent finds it and hands it back.
-            log.exception("a batch of %s could not be recorded", len(ended))
-        self.give_back(slot)
+    def _record(self) -> None:
+        batches: list[_Batch] = []
+        while self._ran and (not batches or self._ran[0].node_id == batches[0].node_id):
+            batches.append(self._ran.popleft())
+        if not batches:
+            return  # recorded with those before
+        changes = self._recorded(batches)
+        for batch in batches:
+            self.give_back(batch.slot)
+        hint = any(batch.hint for batch in batches)
         try:
             if changes or hint:
                 self.queues.tell(changes, room=hint)
-            for task, finished in heard:
-                self.events.add(task, finished)
+            for batch in batches:
+                for task, finished in batch.heard:
+                    self.events.add(task, finished)
             self.events.send()
         except Exception:
             log.exception("what a batch has changed could not be told")
+
+    def _recorded(self, batches: Sequence[_Batch]) -> Changes:
+        ended = [finished for batch in batches for finished in batch.ended]
+        try:
+            return record(self.store, batches[0].node_id, ended)
+        except Exception:
+            if len(batches) > 1:  # what is wrong with one is no reason to lose the ends of others
+                return [change for batch in batches for change in self._recorded([batch])]
+            # What the ledger refuses for good cannot be helped here; the agent finds it and hands it back.
+            log.exception("a batch of %s could not be recorded", len(ended))
+            return []

@@ -25,7 +25,7 @@ from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import MILLI, PER_CHILD, WorkKind
 from scheduler_ext.core.work import Finished, Started
 from scheduler_ext.dispatch import redis_client
-from scheduler_ext.dispatch.queue_manager import QueueManager, decode
+from scheduler_ext.dispatch.queue_manager import QueueManager
 from scheduler_ext.ports import WorkStore
 from scheduler_ext.task import handlers, network_ports
 from scheduler_ext.task.checkpoints import pausing
@@ -51,6 +51,8 @@ SLICE_S = 2.0
 IDLE_BLOCK_S = 1.0
 LEAVES_S = 0.005
 """A task that runs longer than this may leave more memory behind than counts against the next one of its batch."""
+CROWD_S = 0.02
+"""A task for which a child has waited no longer than this may have come with others."""
 AHEAD_S = 0.01
 """How long before the expected end of a batch the next one is started: about as long as that takes on a busy machine.
 
@@ -179,10 +181,7 @@ class Child:
             claims, left = self.queues.take(node_id, WorkKind.PROCESS)
             if claims or not wait_s:
                 return claims, left
-            found: Any = self.client.blpop(
-                self.queues.keys.node_claims(node_id, WorkKind.PROCESS), timeout=max(0.05, wait_s)
-            )
-            return (decode([found[1]]), 0) if found else ([], 0)
+            return self.queues.wait(node_id, max(0.05, wait_s), crowd_s=CROWD_S)
         except redis.RedisError as error:
             log.warning("Redis is away: %s", error)
             time.sleep(min(wait_s, 0.2))
