@@ -6,6 +6,7 @@ from tests.lab.benchmarks.live import (
     drain,
     fairness,
     flushall,
+    graphs,
     limiter,
     million,
     neighbours,
@@ -28,4 +29,5 @@ LIVE: dict[str, Callable[..., None]] = {
     "starts": starts.run,
     "way": way.run,
     "output": output.run,
+    "graphs": graphs.run,
 }
