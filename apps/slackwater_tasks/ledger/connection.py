@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import psycopg
@@ -111,11 +111,13 @@ class Database:
             self._conn = None
 
     def repeatable(
-        self, work: Callable[[psycopg.Connection[tuple[Any, ...]]], T], *, tries: int = 4, single: bool = False
-    ) -> T:
+        self, work: Callable[[psycopg.Connection[tuple[Any, ...]]], T], *, tries: int = 4, single: bool = False,
+        pipelined: bool = False,
+    ) -> T:  # fmt: skip
         """Run ``work`` in one transaction; again after a deadlock, or once more after a broken connection.
 
-        ``single``: it is one statement, which is a transaction by itself and saves two round trips.
+        ``single``: it is one statement, which is a transaction by itself and saves two round trips. ``pipelined``: its
+        statements wait for nothing but what is fetched, and what it does not fetch can be fetched when it is committed.
 
         Only for work that may safely be done twice: everything fenced is, for the second time changes nothing.
         """
@@ -123,7 +125,7 @@ class Database:
             try:
                 if single:
                     return work(self.conn)
-                with self.conn.transaction():
+                with self.conn.pipeline() if pipelined else nullcontext(), self.conn.transaction():
                     return work(self.conn)
             except (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure):
                 if attempt == tries - 1:
@@ -133,6 +135,13 @@ class Database:
                 if attempt:
                     raise
         raise AssertionError("unreachable")
+
+
+def fetch_each(cur: Any, *statements: tuple[str, Any]) -> list[list[tuple[Any, ...]]]:
+    """What each statement answers; a connection in pipeline mode asks them all at once."""
+    if isinstance(cur, psycopg.Connection):
+        return [asked.fetchall() for asked in [cur.execute(*each) for each in statements]]
+    return [cur.execute(*each).fetchall() for each in statements]
 
 
 # -- over Django's own connection, which sees what its transaction has written ---------------------------------------

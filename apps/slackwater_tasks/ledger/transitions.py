@@ -30,6 +30,7 @@ from scheduler_ext.core.types import Decision
 from scheduler_ext.core.work import NEVER_AGAIN, Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
 from slackwater_tasks.ledger import copy_format, sql
+from slackwater_tasks.ledger.connection import fetch_each
 from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, LIVE_COLUMNS, TASK_COLUMNS, LiveRow, Own, Place
 
 
@@ -456,13 +457,13 @@ NO_TURN = {
 """How a task ends whose turn does not come, and why."""
 
 
-def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Change] | None = None,
-            handed: list[tuple[UUID, int, Place]] | None = None) -> int:  # fmt: skip
+def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Change] | None = None, *,
+            claim_s: float = 0.0) -> Any:  # fmt: skip
     """Tell dependants that these tasks are final: make them ready, or end them where their condition fails.
 
-    Idempotent: an edge is flipped once, and not for a task that runs again. Goes on down the graph for what it ends.
-    Returns how many became ready; what it ended is added to ``ended_too``. Those that find an opening are claimed and
-    added to ``handed`` with their fences, if the caller gives them to their nodes.
+    Idempotent: an edge is flipped once, and not for a task that runs again. Goes on down the graph for what it ends;
+    that is added to ``ended_too``. ``claim_s``: those that find an opening are claimed for so many seconds. Returns the
+    cursor of the rows of what became ready, as ``UNBLOCK`` gives them, or None.
     """
     ready: list[str] = []
     wave = list(ended)
@@ -470,12 +471,14 @@ def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Ch
         ids = [task_id for task_id, _ in wave]
         states = [int(state) for _, state in wave]
         outcomes = [int(edge_outcome(state)) for _, state in wave]
-        rows = cur.execute(sql.dependencies.RELEASE, (ids, states, outcomes)).fetchall()
+        rows, known = fetch_each(
+            cur, (sql.dependencies.RELEASE, (ids, states, outcomes)), (sql.dependencies.EDGE_OUTCOMES, (ids,))
+        )
         free = {task_id: RunCondition(condition) for task_id, pending, condition in rows if pending == 0}
         turns: dict[TaskState, list[str]] = {}
-        if free:
-            for task_id, known in cur.execute(sql.dependencies.EDGE_OUTCOMES, (list(free),)).fetchall():
-                turns.setdefault(turn(free[task_id], [EdgeOutcome(each) for each in known]), []).append(task_id)
+        for task_id, ends in known:
+            if task_id in free:
+                turns.setdefault(turn(free[task_id], [EdgeOutcome(each) for each in ends]), []).append(task_id)
         ready += turns.get(TaskState.READY, ())
         wave = []
         for final, reason in NO_TURN.items():
@@ -486,11 +489,7 @@ def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Ch
                 ended_too += [changed(row, final) for row in gone]
             wave += [(row[0], final) for row in gone if row[1]]
     if not ready:
-        return 0
+        return None
     # Last: openings are locked behind all else, as by whoever stores a task.
-    claim_s = CLAIM_S if handed is not None else 0.0
     params = {"ids": sorted(ready), "lead_ms": PROMOTE_LEAD_MS, "claim_s": claim_s}
-    freed = cur.execute(sql.dependencies.UNBLOCK, params).fetchall()
-    if handed is not None:
-        handed += [(row[0], row[1], Place(*row[2:])) for row in freed if row[2] is not None]
-    return len(freed)
+    return cur.execute(sql.dependencies.UNBLOCK, params)

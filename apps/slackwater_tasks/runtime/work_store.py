@@ -9,7 +9,6 @@ from itertools import groupby
 from operator import itemgetter
 from statistics import fmean
 from typing import Any
-from uuid import UUID
 
 import psycopg
 from psycopg.types.json import Jsonb
@@ -153,13 +152,12 @@ class PgWorkStore(WorkStore):
     def release(self, parents: Sequence[tuple[str, TaskState]]) -> Changes:
         """Tell the dependants of ended tasks; returns those that were cancelled by it."""
 
-        def work(conn: Any) -> tuple[Changes, list[tuple[UUID, int, Place]]]:
+        def work(conn: Any) -> tuple[Changes, Any]:
             cancelled: Changes = []
-            handed: list[tuple[UUID, int, Place]] = []
-            transitions.release(conn, parents, cancelled, handed)
-            return cancelled, handed
+            return cancelled, transitions.release(conn, parents, cancelled, claim_s=transitions.CLAIM_S)
 
-        cancelled, handed = self.db.repeatable(work)
+        cancelled, freed = self.db.repeatable(work, pipelined=True)
+        handed = [(row[0], row[1], Place(*row[2:])) for row in freed or () if row[2] is not None]
         for place, claims in groupby(handed, itemgetter(2)):
             # What does not arrive is taken back like any other claim that nobody begins.
             hints.hand_over(place, [(str(task_id), fence) for task_id, fence, _ in claims], self.conf.cell)

@@ -41,7 +41,7 @@ PLANS: dict[str, dict[str, str]] = {
     },
     "dependencies": {
         "RELEASE": "dependency.pkey livetask.pkey task.pkey task.release",
-        "EDGE_OUTCOMES": "dependency.child",
+        "EDGE_OUTCOMES": "dependency.child dependency.pkey livetask.pkey",
         "UNBLOCK": "livetask.pkey",
         "UNRELEASED": "task.release",
     },

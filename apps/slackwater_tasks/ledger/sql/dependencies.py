@@ -25,10 +25,16 @@ UPDATE slackwater_tasks_livetask l SET pending = l.pending - locked.number FROM 
     WHERE l.task_id = ANY(ARRAY[locked.task_id])
 RETURNING l.task_id::text, l.pending, l.condition
 """)
-EDGE_OUTCOMES = """
-SELECT child_id::text, array_agg(DISTINCT outcome) FROM slackwater_tasks_dependency WHERE child_id = ANY(%s::uuid[])
+# Of the dependants of some parents that wait for none any more: how their parents have ended. A statement of its own,
+# which sees what others had flipped before RELEASE had the dependants' rows.
+EDGE_OUTCOMES = named("""
+SELECT child_id::text, array_agg(DISTINCT outcome) FROM slackwater_tasks_dependency WHERE child_id = ANY(ARRAY(
+    SELECT l.task_id FROM unnest(%s::uuid[]) AS given(id)
+    JOIN slackwater_tasks_dependency d ON d.parent_id = ANY(ARRAY[given.id])
+    JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[d.child_id])
+    WHERE l.pending = 0 AND l.state = :state.BLOCKED))
 GROUP BY child_id
-"""
+""")
 # The rows are locked by RELEASE. Those that find an opening are claimed, in the order of their lines; nothing else of
 # theirs may be left for a round to decide. Nobody is waited for: an opening that somebody claims, in a transaction of a
 # client's maybe, is left to him. claim_s: how long such a claim lasts; 0: none is made.
