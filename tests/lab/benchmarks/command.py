@@ -194,6 +194,9 @@ def _parameters(scenario: Scenario, given: list[str]) -> dict[str, Any]:
         name, _, value = text.partition("=")
         if name not in values:
             raise CommandError(f"--set: {scenario.name} has no {name!r}; it has {', '.join(values)}")
+        if isinstance(values[name], str):
+            values[name] = value
+            continue
         try:
             numbers = [int(part.replace("_", "")) for part in value.split(",")]
         except ValueError:

@@ -147,7 +147,7 @@ SCENARIOS: Mapping[str, Scenario] = {
             name="graphs",
             title="From the end of the last of a task's parents to its start, and a workflow by the least it can take",
             parameters={
-                "links": 100, "chains": 5, "tasks": 2000, "task_ms": 25, "children": 2, "runs": 1, "file": "",
+                "links": 100, "chains": 5, "tasks": 2000, "task_ms": 55, "children": 2, "runs": 1, "file": "",
             },
             columns={
                 "what": "", "tasks": "tasks", "wait_ms": "from the last parent's end, p50/p95/p99 ms", "bound_s": "bound s",
