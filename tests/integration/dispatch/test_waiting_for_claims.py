@@ -1,0 +1,85 @@
+"""What a child takes when it waits for a claim: of a crowd as much as makes a batch, else the first."""
+
+from __future__ import annotations
+
+import threading
+import time
+from uuid import UUID, uuid4
+
+import pytest
+import redis
+
+from scheduler_ext.conf import SHORT_US, SchedulerConf
+from scheduler_ext.core.types import QueueName, WorkKind
+from scheduler_ext.dispatch.queue_manager import QueueManager, encode
+
+NODE = 7
+CROWD_S = 30.0
+
+
+@pytest.fixture
+def queues(redis_client: redis.Redis) -> QueueManager:
+    return QueueManager(redis_client, SchedulerConf(batch_max=4))
+
+
+def push(queues: QueueManager, *expected: int, queue: QueueName = QueueName.URGENT, after_s: float = 0.0) -> list[str]:
+    """Push claims of tasks that are expected to run so many microseconds; their ids."""
+    ids = [str(uuid4()) for _ in expected]
+    time.sleep(after_s)
+    key = queues.keys.claims(NODE, WorkKind.PROCESS, queue)
+    queues.client.rpush(key, *(encode(one, 1, us) for one, us in zip(ids, expected, strict=True)))
+    return ids
+
+
+def taken(queues: QueueManager, crowd_s: float = CROWD_S, wait_s: float = 20.0) -> tuple[list[str], int]:
+    claims, left = queues.wait(NODE, wait_s, crowd_s=crowd_s)
+    assert all(UUID(task_id).version == 4 and fence == 1 for task_id, fence in claims)
+    return [task_id for task_id, _ in claims], left
+
+
+def test_a_crowd_is_one_batch_and_no_larger_than_batches_are(queues: QueueManager) -> None:
+    ids = push(queues, *[10] * 6)
+    assert taken(queues) == (ids[:4], 2)
+    assert taken(queues) == (ids[4:], 0)
+
+
+def test_who_waited_for_long_takes_the_first_at_once(queues: QueueManager) -> None:
+    ids = push(queues, 10, 10)
+    assert taken(queues, crowd_s=0.0) == (ids[:1], 0)
+    found: list[tuple[list[str], int]] = []
+    waiting = threading.Thread(target=lambda: found.append(taken(queues, crowd_s=0.0)))
+    queues.client.delete(*queues.keys.node_claims(NODE, WorkKind.PROCESS))
+    waiting.start()
+    late = push(queues, 10, after_s=0.2)
+    waiting.join(20)
+    assert found == [(late, 0)]
+
+
+@pytest.mark.parametrize("expected", [0, SHORT_US + 1])
+def test_a_long_task_is_taken_alone_and_by_no_batch(queues: QueueManager, expected: int) -> None:
+    ids = push(queues, expected, 10, expected, 10)
+    assert taken(queues)[0] == ids[:1]
+    assert taken(queues)[0] == ids[1:2], "the next one is taken by whoever has time for it"
+    assert taken(queues)[0] == ids[2:3]
+
+
+def test_expected_work_of_the_first_counts(queues: QueueManager) -> None:
+    ids = push(queues, SHORT_US - 1, 10, 10)
+    assert taken(queues) == (ids[:2], 1), "a batch holds so much work, and the one that fills it"
+
+
+def test_what_is_urgent_comes_first_and_the_others_fill_the_batch(queues: QueueManager) -> None:
+    later = push(queues, 10, queue=QueueName.OFFPEAK)
+    urgent = push(queues, 10)
+    assert taken(queues) == ([*urgent, *later], 0)
+
+
+def test_what_is_no_claim_is_refused_and_nothing_else_is_lost(queues: QueueManager) -> None:
+    queues.client.rpush(queues.keys.claims(NODE, WorkKind.PROCESS, QueueName.URGENT), "junk")
+    ids = push(queues, 10)
+    assert taken(queues) == ([], 0)
+    assert taken(queues) == (ids, 0)
+
+
+def test_nothing_comes(queues: QueueManager) -> None:
+    assert taken(queues, wait_s=0.1) == ([], 0)
