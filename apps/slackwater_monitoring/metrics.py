@@ -199,6 +199,8 @@ class Ledger(Collector):
         yield _counter("rounds", "cell", text, [(each["cell"], each["rounds"]) for each in found])
         text = "Tasks that the present leader has claimed."
         yield _counter("claims", "cell", text, [(each["cell"], each["claims"]) for each in found])
+        text = "Of those, the ones whose room a round had given ahead: they were claimed as they were stored."
+        yield _counter("claims_ahead", "cell", text, [(each["cell"], each.get("ahead", 0)) for each in found])
         text = "Slots free when the round began, of the kinds that its work takes, by node."
         yield _gauge("round_could_slots", "cell node", text, [(cell, n["node"], n["could"]) for cell, n in nodes])
         text = "Slots that the round took, by node."

@@ -64,10 +64,11 @@ class Tally:
         if (size := (len(won), len(plan.left))) > self._size:
             self._size, self._busiest = size, (snapshot, plan, won)
 
-    def take(self, plans: Mapping[int, str]) -> dict[str, Any]:
+    def take(self, plans: Mapping[int, str], ahead: int = 0) -> dict[str, Any]:
         """The busiest round's account as JSON values, and the sums so far.
 
-        ``plans`` gives each tenant's plan by its id.
+        ``plans`` gives each tenant's plan by its id. ``ahead``: how many tasks were claimed, so far, of room that rounds
+        had given ahead; they count among the claims.
         """
         if self._busiest is None:
             return {}
@@ -85,7 +86,7 @@ class Tally:
             row["claimed"] += 1
         shown = sorted(nodes, key=lambda node: -node.claimed)[:MAX_NODES]
         return {
-            "rounds": self._rounds, "claims": self._claimed, "limit": self._limit, "claimed": len(won),
+            "rounds": self._rounds, "claims": self._claimed + ahead, "ahead": ahead, "limit": self._limit, "claimed": len(won),
             "took": self._took, "took_s": round(self._took_s, 6), "could": sum(node.could for node in nodes) / MILLI,
             "plans": [
                 {"plan": name, "claimed": row.pop("claimed", 0), "left": dict(row)} for name, row in sorted(by_plan.items())

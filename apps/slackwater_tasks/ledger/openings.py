@@ -31,6 +31,35 @@ class Ahead:
         """When the last task of each came; the latest last."""
         self._kept: tuple[int, list[Key]] = (-1, [])
         """Whose openings may be there, and the epoch that was."""
+        self.claimed = 0
+        """How many tasks were claimed by whoever stored them, of what this dispatcher gave."""
+        self._left: dict[Key, int] = {}
+        """The places that each opening had when it was last seen."""
+
+    def read(self, rows: Iterable[Sequence[Any]]) -> tuple[Opening, ...]:
+        """Read rows of ``OUTSTANDING``, and count what was claimed since they were last read."""
+        there = read(rows)
+        left = {opening.key: opening.places for opening in there}
+        for key in {**self._left, **left}:
+            self._count(key, left.get(key, 0), left.get(key, 0))
+        return there
+
+    def _count(self, key: Key, found: int, left: int) -> None:
+        self.claimed += max(0, self._left.pop(key, 0) - max(0, found))
+        if left > 0:
+            self._left[key] = left
+
+    def led(self) -> None:
+        """Another may have led meanwhile: what was given before is nobody's."""
+        self._left.clear()
+
+    def withdraw(self, conn: Any, cell: str) -> None:
+        """Take back all that nobody is in the midst of claiming."""
+        self._taken_back(conn.execute(sql.openings.WITHDRAW, {"cell": cell}))
+
+    def _taken_back(self, rows: Iterable[tuple[Any, ...]]) -> None:
+        for line, handler, alone, places in rows:
+            self._count((line, handler, alone), places, 0)
 
     def came(self, claimed: Iterable[Decision]) -> None:
         """Note that tasks of these lines and handlers came."""
@@ -55,15 +84,19 @@ class Ahead:
         recent = self.recent()
         if self._kept[0] != epoch or not there | set(self._kept[1]) <= set(recent):
             self._came = {key: at for key, at in self._came.items() if key in recent}
-            conn.execute(sql.openings.CLOSE, {"cell": cell, "epoch": epoch, **_keys(recent)})
+            self._taken_back(conn.execute(sql.openings.CLOSE, {"cell": cell, "epoch": epoch, **_keys(recent)}))
         self._kept = (epoch, recent)
         if wider:
-            conn.execute(sql.openings.WIDEN, {
+            widened = conn.execute(sql.openings.WIDEN, {
                 "cell": cell, "epoch": epoch, **_keys([each.key for each in wider]),
                 "nodes": [each.node_id for each in wider], "kinds": [each.kind.value for each in wider],
                 "queues": [each.queue.value for each in wider], "millis": [each.slot_milli for each in wider],
                 "expected": [each.expected_us for each in wider], "places": [each.places for each in wider],
             })  # fmt: skip
+            added = {each.key: each.places for each in wider}
+            for line, handler, alone, places in widened:
+                key = (line, handler, alone)
+                self._count(key, places - added[key], places)
 
 
 def _keys(keys: Sequence[Key]) -> dict[str, list[Any]]:

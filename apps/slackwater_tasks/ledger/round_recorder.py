@@ -78,7 +78,7 @@ class RoundWatcher:
         if (now := time.monotonic()) - self._written < TELL_S:
             return
         self._written = now
-        account = self._tally.take(self.store.reference.plans)
+        account = self._tally.take(self.store.reference.plans, self.store.ahead.claimed)
         told = json.dumps({**account, "rounds": 0, "took": 0, "took_s": 0})
         if told != self._told:
             self._told = told

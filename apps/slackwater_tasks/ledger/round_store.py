@@ -101,6 +101,7 @@ class PgRoundStore(RoundStore):
         epoch = row[0] if row else 0
         if epoch != self._epoch:
             self._epoch, self.past.use = epoch, None  # another may have led meanwhile: what it wrote down counts
+            self.ahead.led()
         return Lead(epoch=epoch, leads=row is not None)
 
     def resign(self, holder: str) -> None:
@@ -168,7 +169,7 @@ class PgRoundStore(RoundStore):
             heads_cur = conn.execute(sql.snapshot.NOMINATE, (heads,)) if heads else None
             node_rows, flight_rows, held = nodes_cur.fetchall(), flight_cur.fetchall(), dict(mutex_cur.fetchall())
             head_rows = heads_cur.fetchall() if heads_cur is not None else []
-            given = openings.read(ahead_cur.fetchall())
+            given = self.ahead.read(ahead_cur.fetchall())
         self.reference.changed &= bool(given)  # what somebody was in the midst of claiming is there still
         flights, tenants, pools, workflows = self._in_flight(flight_rows)
         now = time.time()
@@ -471,7 +472,7 @@ class PgRoundStore(RoundStore):
         self.ahead.widen(self.db.conn, self.conf.cell, epoch, openings, there)
 
     def withdraw(self) -> None:
-        self.db.conn.execute(sql.openings.WITHDRAW, {"cell": self.conf.cell})
+        self.ahead.withdraw(self.db.conn, self.conf.cell)
 
     def park(self, task_ids: Sequence[str], reason: Reason = Reason.MUTEX) -> int:
         """Park tasks whose mutex key is taken, or whose rate is used up.

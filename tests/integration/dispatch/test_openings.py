@@ -24,7 +24,9 @@ from slackwater_tasks.control.lines import set_line_paused
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.ledger import hints
 from slackwater_tasks.ledger.connection import connect
+from slackwater_tasks.ledger.round_recorder import RoundWatcher
 from slackwater_tasks.models import Attempt, Leader, Line, LiveTask, Opening, RateLimit, TaskEvent
+from slackwater_tasks.read import shares
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import submit, submit_many, submit_workflow
 from slackwater_tasks.submission.store import openings_missed
@@ -106,6 +108,31 @@ def test_the_first_get_the_places_and_none_that_comes_later_passes_the_rest(made
     wait_until(lambda: cell.queues.clear(cell.worker.node.pk) == claims, message="their claims are in the node's queue")
     assert cell.round().claimed == 2, "those that wait"
     assert len(cell.running) == 4
+
+
+def test_what_takes_room_given_ahead_is_counted_and_what_is_taken_back_is_not(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=8), client_of("counted").tenant
+    cell.dispatcher.watch = RoundWatcher(cell.conf, cell.store)
+    open_for(cell, tenant)
+    assert cell.store.ahead.claimed == 0, "the first waited for a round"
+    ahead = 0
+    for many in (1, 2, 5):
+        ids = submit_many(tenant, [ECHO] * many).task_ids
+        ahead += sum(state_of(each) is TaskState.QUEUED for each in ids)
+        cell.round()
+        assert cell.store.ahead.claimed == ahead
+    assert 3 <= ahead < 8, "the last ones were too many"
+    cell.end(cell.running)
+    for _ in range(2):
+        cell.round()
+    assert sum(places()) > 0
+    cell.store.withdraw()
+    cell.round()
+    assert cell.store.ahead.claimed == ahead, "nobody had claimed those"
+    cell.dispatcher.watch._written = float("-inf")
+    cell.round()
+    (told,) = shares.rounds()
+    assert (told["claims"], told["ahead"]) == (9, ahead)
 
 
 def test_what_cannot_be_given_to_its_node_goes_to_a_round(

@@ -143,7 +143,7 @@
       cell.cell, one.waits ? found(one.tenant, { state: "ready", q: `tenant:${one.tenant}` }) : found(one.tenant, { state: "running", q: `tenant:${one.tenant}` }), bar(Math.min(1000, 1000 * one.held)), percent(one.entitled), one.waits ? badge("waits", "scheduled") : "", one.waited_for ? `${whole.format(Math.ceil(100 * one.waited_for))} %` : "–",
     ]));
     fill("sw-shares", table(["Cell", "Tenant", "Holds", "Entitled to#", "", "Waits for#"], held, "No tenant holds or waits for anything."));
-    const busiest = (cell) => `${cell.cell}: ${cell.claimed} claimed (at most ${cell.limit}), ${part(cell.could)} slots that its work can use were free. `;
+    const busiest = (cell) => `${cell.cell}: ${cell.claimed} claimed (at most ${cell.limit}), ${part(cell.could)} slots that its work can use were free; of ${whole.format(cell.claims)} claims so far ${whole.format(cell.ahead || 0)} took room given ahead. `;
     fill("sw-round", ...now.rounds.map(busiest));
     const says = (cell, why) => el("span", { title: cell.says[why] || "" }, why.replaceAll("_", " "));
     const rows = now.rounds.flatMap((cell) => [

@@ -19,7 +19,7 @@ FROM slackwater_tasks_opening WHERE cell = %s AND epoch = %s AND places > 0
 # leader still leads is for whoever claims to see: to lock the leader's row here would make the commit wait for the disk.
 _STAYS = "o.places > 0 AND o.epoch = excluded.epoch AND o.cell = excluded.cell"
 _FREE = """free AS (
-    SELECT line_id, handler_id, alone FROM slackwater_tasks_opening WHERE cell = %(cell)s FOR UPDATE SKIP LOCKED)"""
+    SELECT line_id, handler_id, alone, places FROM slackwater_tasks_opening WHERE cell = %(cell)s FOR UPDATE SKIP LOCKED)"""
 _IS_FREE = "(free.line_id, free.handler_id, free.alone) = (o.line_id, o.handler_id, o.alone)"
 WIDEN = f"""
 WITH {_FREE}
@@ -39,10 +39,12 @@ ON CONFLICT (line_id, handler_id, alone) DO UPDATE SET cell = excluded.cell, epo
     given = excluded.places + CASE WHEN {_STAYS} THEN o.places ELSE 0 END
 WHERE o.cell <> excluded.cell OR o.epoch < excluded.epoch OR o.epoch = excluded.epoch AND (o.places <= 0
     OR (o.node_id, o.kind, o.slot_milli) = (excluded.node_id, excluded.kind, excluded.slot_milli))
+RETURNING o.line_id, o.handler_id, o.alone, o.places
 """  # noqa: S608 - statements of ours
 WITHDRAW = f"""
 WITH {_FREE}
 UPDATE slackwater_tasks_opening o SET places = 0 FROM free WHERE {_IS_FREE} AND o.places > 0
+RETURNING o.line_id, o.handler_id, o.alone, free.places
 """  # noqa: S608 - statements of ours
 # What nobody has used for a while, and all that an earlier leader left.
 CLOSE = f"""
@@ -50,6 +52,7 @@ WITH {_FREE}
 DELETE FROM slackwater_tasks_opening o USING free WHERE {_IS_FREE} AND (o.epoch <> %(epoch)s OR NOT EXISTS (
     SELECT 1 FROM unnest(%(lines)s::bigint[], %(handlers)s::bigint[], %(alones)s::bool[]) AS u(line, handler, alone)
     WHERE (u.line, u.handler, u.alone) = (o.line_id, o.handler_id, o.alone)))
+RETURNING o.line_id, o.handler_id, o.alone, free.places
 """  # noqa: S608 - statements of ours
 
 
