@@ -132,6 +132,10 @@ class Finished:
     worker: str = ""
     peak_disk_mb: int | None = None
 
+    def is_plain(self) -> bool:
+        """Whether it is a handler's success, about which there is nothing more to say than its result."""
+        return self.outcome is Outcome.SUCCEEDED and self.exit_code is None and self.cpu_ms is None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:

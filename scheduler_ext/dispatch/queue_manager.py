@@ -96,7 +96,10 @@ class QueueManager:
         expected_us = int(first.partition(b":")[0]) if CLAIM.fullmatch(first) else 0
         if time.monotonic() > crowded or not 0 < expected_us <= SHORT_US or self.conf.batch_max == 1:
             return decode([first]), 0
-        entries, left = self._taken(node_id, WorkKind.PROCESS, self.conf.batch_max - 1, has_us=expected_us)
+        try:
+            entries, left = self._taken(node_id, WorkKind.PROCESS, self.conf.batch_max - 1, has_us=expected_us)
+        except redis_client.RedisError:  # nobody else has the first any more
+            return decode([first]), 0
         return decode([first, *entries]), left
 
     def _taken(self, node_id: int, kind: WorkKind, most: int, *, has_us: int = -1) -> tuple[list[bytes], int]:

@@ -285,7 +285,7 @@ class Slot:
     batch: int = _number("<q", _BATCH)
     """Number of the batch, rising."""
     base_mb: int = _number("<i", _BASE_MB)
-    """MiB that the child held, by its own account, before the task that runs."""
+    """MiB that the child held, by its own account, before the task that runs; negative: it cannot say."""
     _open: int = _number("<i", _OPEN)
     _interrupt: int = _number("<i", _INTERRUPT)
     _outcome: int = _number("<i", _OUTCOME)

@@ -180,11 +180,6 @@ def finish_if_running(cur: Any, node_id: int, ended: Sequence[tuple[Finished, Ta
     )
 
 
-def is_plain(finished: Finished) -> bool:
-    """A handler's success, about which there is nothing more to say than its result."""
-    return finished.outcome is Outcome.SUCCEEDED and finished.exit_code is None and finished.cpu_ms is None
-
-
 def succeed_if_running(
     cur: Any, node_id: int, ended: Sequence[Finished], *, told: bool = True
 ) -> list[tuple[Any, ...]]:

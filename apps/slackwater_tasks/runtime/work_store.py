@@ -125,7 +125,7 @@ class PgWorkStore(WorkStore):
         Returns the changes of state that were accepted, and those that followed from them. Safe to repeat.
         """
         outcomes: dict[str, Outcome] = {}
-        if all(map(transitions.is_plain, finished)):
+        if all(each.is_plain() for each in finished):
             rows = self.db.repeatable(
                 lambda conn: transitions.succeed_if_running(conn, node_id, finished, told=self._told()), single=True
             )

@@ -139,6 +139,7 @@ class Watch:
         if self._memory is None:
             return False
         if self.journal.beside and self.journal.table(slot.index - slot.index % BATCHES).entries():
+            self._memory.has_company(slot.pid, entry.task_id, entry.fence)
             return False
         unknown: tuple[type[Exception], ...] = (LookupError, *self.store.faults)
         try:

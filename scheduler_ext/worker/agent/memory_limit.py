@@ -27,6 +27,7 @@ class _Task:
 
     key: tuple[str, int]
     base_mb: int
+    """What is not its own; negative: nobody knows."""
     look_at: float
     allowed_mb: int | None = None
 
@@ -42,12 +43,15 @@ class HeldMemory:
     def is_over(self, pid: int, task_id: str, fence: int, *, began: float, base_mb: int) -> bool:
         """Whether the running task has come to hold more memory than its tier has.
 
-        ``began``: when it did, by the monotonic clock. ``base_mb``: MiB that its child held then.
+        ``began``: when it did, by the monotonic clock. ``base_mb``: MiB that its child held then; negative: it is not
+        known, and what is held when the task is first looked at counts for it.
         """
         task = self._tasks.get(pid)
         if task is None or task.key != (task_id, fence):
             task = self._tasks[pid] = _Task((task_id, fence), base_mb, began + MIN_RUN_S)
         now = time.monotonic()
+        if task.base_mb < 0:
+            task.base_mb = process_tree.memory_mb([pid], ALL)
         if now < task.look_at:
             return False
         if task.allowed_mb is None:
@@ -59,6 +63,10 @@ class HeldMemory:
         return process_tree.memory_mb([pid], ALL) > most or (
             bool(below) and process_tree.memory_mb([pid, *below], most) > most
         )
+
+    def has_company(self, pid: int, task_id: str, fence: int) -> None:
+        """Note that others run in the child of this task: what they leave behind is not its own."""
+        self._tasks[pid] = _Task((task_id, fence), -1, 0.0)
 
     def forget(self, pid: int) -> None:
         self._tasks.pop(pid, None)

@@ -45,11 +45,15 @@ class _Batch:
     heard: Sequence[tuple[Started, Finished]]
     hint: bool
 
+    def goes_with(self, other: _Batch) -> bool:
+        """Whether one statement may record both: only what is plain costs no more for it."""
+        return self.node_id == other.node_id and all(each.is_plain() for each in (*self.ended, *other.ended))
+
 
 class Recorder:
     """A thread with a connection of its own, which also keeps the child's free slots.
 
-    What has run while it recorded is recorded by one statement.
+    Plain successes that came while it recorded are recorded by one statement.
     """
 
     def __init__(self, store: WorkStore, slots: Sequence[Slot], events: TaskEvents, queues: QueueManager) -> None:
@@ -87,7 +91,7 @@ class Recorder:
 
     def _record(self) -> None:
         batches: list[_Batch] = []
-        while self._ran and (not batches or self._ran[0].node_id == batches[0].node_id):
+        while self._ran and (not batches or self._ran[0].goes_with(batches[0])):
             batches.append(self._ran.popleft())
         if not batches:
             return  # recorded with those before
@@ -110,7 +114,9 @@ class Recorder:
         try:
             return record(self.store, batches[0].node_id, ended)
         except Exception:
-            if len(batches) > 1:  # what is wrong with one is no reason to lose the ends of others
+            if len(batches) > 1:
+                # What is wrong with one is no reason to lose the ends of others. Those that were recorded before the fault
+                # are not told of again: their dependants are upkeep's then.
                 return [change for batch in batches for change in self._recorded([batch])]
             # What the ledger refuses for good cannot be helped here; the agent finds it and hands it back.
             log.exception("a batch of %s could not be recorded", len(ended))

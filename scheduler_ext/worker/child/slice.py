@@ -1,7 +1,7 @@
 """The child's loop: while a token lends it, a pool child takes batches from its node's queues and runs them.
 
-Each batch is noted in the journal, started in one statement, run, and recorded in one statement. While one runs, the
-one before is recorded and the one behind it is started.
+Each batch is noted in the journal, started in one statement, run, and recorded in one statement, with another one maybe.
+While one runs, the one before is recorded and the one behind it is started.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ SLICE_S = 2.0
 """How long a token lends a pool child."""
 IDLE_BLOCK_S = 1.0
 LEAVES_S = 0.005
-"""A task that runs longer than this may leave more memory behind than counts against the next one of its batch."""
+"""What the tasks of a batch leave behind in so long is too little to count against the next one."""
 CROWD_S = 0.02
 """A task for which a child has waited no longer than this may have come with others."""
 AHEAD_S = 0.01
@@ -254,7 +254,7 @@ class Child:
         ended: list[Finished] = []
         slot, bodies, store, worker = self.slot, self.bodies, self.store, self.worker
         now, unix = time.monotonic, to_unix_s()
-        slot.base_mb = self.meter.held_mb()
+        slot.base_mb, noted = self._base_mb(), now()
         for index, task in enumerate(started):
             began = now()
             if not slot.begin(index, task.cap_ms, began):
@@ -269,8 +269,8 @@ class Child:
             finally:
                 self._running = None
             over = now()
-            if over - began > LEAVES_S:
-                slot.base_mb = self.meter.held_mb()
+            if over - noted > LEAVES_S:
+                slot.base_mb, noted = self._base_mb(), over
             finished = end.finished(task.task_id, task.fence, began + unix, over + unix, worker)
             if not slot.end(index, over, end.pack()):
                 self.queues.tell(record(self.store, self.journal.node_id, [*ended, finished]), room=False)
@@ -283,6 +283,10 @@ class Child:
             if self.journal.listened:
                 heard.append((task, finished))
         return ended
+
+    def _base_mb(self) -> int:
+        """What the child holds beside its next task; -1 where others run beside it, who may leave more."""
+        return -1 if self._shares() else self.meter.held_mb()
 
     # -- learning -----------------------------------------------------------------------------------------------------
     def _sample(self, task: Started, seconds: float) -> None:

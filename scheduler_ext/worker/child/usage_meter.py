@@ -31,8 +31,13 @@ class Meter:
         self._written: int | None = None
 
     def held_mb(self) -> int:
-        """MiB of memory that this process holds now; takes about two microseconds."""
-        return int(os.pread(self._statm, 128, 0).split()[1]) * PAGE >> 20
+        """MiB of memory that this process holds now, -1 if the kernel does not tell; takes about two microseconds."""
+        if self._statm < 0:
+            return -1
+        try:
+            return int(os.pread(self._statm, 128, 0).split()[1]) * PAGE >> 20
+        except (OSError, ValueError, IndexError):  # a handler has closed what is not its own
+            return -1
 
     def begin(self) -> None:
         """Begin to count; takes a few microseconds, since it comes before every task that runs alone."""

@@ -83,3 +83,15 @@ def test_what_is_no_claim_is_refused_and_nothing_else_is_lost(queues: QueueManag
 
 def test_nothing_comes(queues: QueueManager) -> None:
     assert taken(queues, wait_s=0.1) == ([], 0)
+
+
+def test_a_claim_that_was_taken_is_run_though_redis_goes_away(
+    queues: QueueManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = push(queues, 10, 10)
+
+    def away(**_: object) -> None:
+        raise redis.ConnectionError("gone")
+
+    monkeypatch.setattr(queues, "_take", away)
+    assert taken(queues) == (ids[:1], 0)

@@ -50,10 +50,27 @@ def test_the_next_task_of_a_child_has_a_base_of_its_own(child: int) -> None:
     assert memory.is_over(child, "t", 2, began=began, base_mb=10), "it runs again, with another fence"
 
 
+def test_where_nobody_knows_what_was_there_before_the_first_look_says(child: int) -> None:
+    memory, began = HeldMemory(lambda _: 48), time.monotonic() - MIN_RUN_S
+    assert not memory.is_over(child, "t", 1, began=began, base_mb=-1)
+    assert memory._tasks[child].base_mb >= 150
+
+
+def test_what_others_leave_that_ran_beside_it_is_not_its_own(child: int) -> None:
+    memory, began = HeldMemory(lambda _: 48), time.monotonic() - MIN_RUN_S
+    memory.has_company(child, "t", 1)
+    assert not memory.is_over(child, "t", 1, began=began, base_mb=10)
+    assert memory.is_over(child, "t", 2, began=began, base_mb=10), "the next one had none"
+
+
 def test_a_process_tells_what_it_holds() -> None:
     meter = Meter()
     before = meter.held_mb()
     assert abs(before - process_tree.memory_mb([os.getpid()], ALL)) <= 2
     held = b"x" * (100 << 20)
     assert meter.held_mb() - before >= len(held) - 1 >> 20
+    os.close(meter._statm)
+    assert meter.held_mb() == -1, "a handler has closed what is not its own"
+    meter._statm = -1
+    assert meter.held_mb() == -1
     meter.close()
