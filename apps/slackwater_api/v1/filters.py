@@ -231,7 +231,7 @@ class TaskFilter(ListFilter):
     submitted_after = after("submitted_at")
     submitted_before = before("submitted_at")
     submitted_by = text("submitted_by", 120, "As tasks show it: `key:PREFIX`, `schedule:NAME`.")
-    schedule = FoundBy(of_schedule, "The name of the schedule that submitted it.", 100)
+    schedule = FoundBy(of_schedule, "The name or the id of the schedule that submitted it.", 100)
     node = FoundBy(of_node, "The name of the node that it is on, or that an attempt of it was on.", 200)
     error = FoundBy(of_error, "A text in the error, or the reason, with which it ended; case does not count.", 200)
     admitted_by = django_filters.NumberFilter(

@@ -31,7 +31,7 @@ FILTERS: Final[dict[str, tuple[str, list[str], str]]] = {
     "tag": ("Tag", [], ""),
     "node": ("Node", [], "its name"),
     "error": ("Error", [], "timed out"),
-    "schedule": ("Schedule", [], "its name"),
+    "schedule": ("Schedule", [], "its name or id"),
     "submitted_after": ("Submitted from", [], "2030-01-31T09:00Z"),
     "submitted_before": ("until", [], ""),
     "workflow_id": ("Workflow", [], "its id"),

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 from django.db.models import OuterRef, Q, Subquery
 from django.db.models.lookups import GreaterThan
 
 from slackwater_resources.models import Node
+from slackwater_tasks.ledger.connection import fetch_named
 from slackwater_tasks.models import Attempt
+
+SCHEDULE = "SELECT tenant_id, name FROM slackwater_schedules_schedule WHERE id = %s"
+"""Whose tasks it submits, and as whom. Read by its table, as :mod:`slackwater_tasks.read.tasks` does: schedules stand above."""
 
 
 def of_node(name: str) -> Q:
@@ -25,9 +31,16 @@ def of_tag(tag: str, task: str = "") -> Q:
     return Q(**{f"{task}tags__contains": [tag]}) & ~Q(**{f"{task}tags": []})
 
 
-def of_schedule(name: str) -> Q:
-    """Tasks that a schedule of this name submitted."""
-    return Q(submitted_by=f"schedule:{name}")
+def of_schedule(text: str) -> Q:
+    """Tasks that a schedule of this name, or of this id, submitted; one that is gone is found by its name alone."""
+    named = Q(submitted_by=f"schedule:{text}")
+    try:
+        schedule_id = UUID(text)
+    except ValueError:
+        return named
+    # Asked for beforehand, as the tasks have its name: of constants the planner knows how many rows they have.
+    found = fetch_named(SCHEDULE, [schedule_id])
+    return named | Q(tenant_id=found["tenant_id"], submitted_by=f"schedule:{found['name']}") if found else named
 
 
 def of_error(text: str) -> Q:

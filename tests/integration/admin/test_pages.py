@@ -26,7 +26,7 @@ from slackwater_tenants.services import create_api_key, create_tenant
 from tests.support.admin import said, staff, submit
 from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
-from tests.support.schedules import FIRES, due
+from tests.support.schedules import FIRES, due, make
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
 
@@ -276,6 +276,8 @@ class TestFinding:
         assert self.ids(page, q='workflow:"flow one"') == {inside}
         assert self.ids(page, q=f"workflow:{flow.workflow_id}") == {inside}
         assert self.ids(page, q='schedule:"each day"') == {waiting}
+        assert self.ids(page, q=f"schedule:{make(tenant, 'each day').pk}") == {waiting}
+        assert self.ids(page, q=f"schedule:{uuid4()}") == set()
         assert self.ids(page, q='error:"TIMED OUT"') == {failed}
         assert self.ids(page, q=f"tenant:{tenant.slug} handler:{HANDLER} tag:nightly") == {waiting}
         assert self.ids(page, q=f"tenant:nobody {failed}") == set()

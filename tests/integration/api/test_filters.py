@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 from typing import cast
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from django.utils import timezone
@@ -13,9 +13,12 @@ from scheduler_ext.core.states import Outcome
 from slackwater_adminkit import looking
 from slackwater_monitoring.models import Delivery
 from slackwater_schedules.models import ScheduleFire
+from slackwater_schedules.services import delete_schedule
 from slackwater_tasks.models import DeadLetter, Task
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, ApiClient, ids
 from tests.support.hand_worker import HandWorker
+from tests.support.schedules import make
 
 pytestmark = pytest.mark.django_db
 
@@ -51,6 +54,23 @@ def test_tasks_are_narrowed_by_who_handed_them_in_and_by_their_schedule(acme: Ap
     assert [one["scheduling_type"] for one in shown] == ["daily", "once", None]
     for query in ("admitted_by=x", "admitted_by=1.5", "admitted_by=99999999999", "scheduling_type=often"):
         assert acme.get(f"/tasks?{query}").status == 422, query
+
+
+def test_a_schedule_is_named_by_its_id_too(acme: ApiClient) -> None:
+    made, other = make(acme.tenant, "nightly"), make(create_tenant("globex", "Globex"), "hourly")
+    fired, hourly, named = (acme.task(name=name) for name in ("fired", "hourly", "named"))
+    for task_id, submitter in ((fired, "nightly"), (hourly, "hourly"), (named, str(other.pk))):
+        Task._plain.filter(pk=task_id).update(submitted_by=f"schedule:{submitter}")
+    assert ids(acme, f"/tasks?schedule={made.pk}") == ids(acme, "/tasks?schedule=nightly") == ["fired"]
+    assert ids(acme, f"/tasks?schedule={made.pk.hex}") == ["fired"]
+    # Another tenant's schedule finds nothing by its name; what a schedule is called may look like an id.
+    assert ids(acme, f"/tasks?schedule={other.pk}") == ["named"]
+    assert ids(acme, f"/tasks?schedule={uuid4()}") == ids(acme, "/tasks?schedule=weekly") == []
+    wanted = {"filter": {"schedule": str(made.pk)}, "dry_run": True}
+    assert acme.post("/tasks/cancel", wanted).body["task_ids"] == [fired]
+    delete_schedule(acme.tenant.pk, made.pk)
+    assert ids(acme, f"/tasks?schedule={made.pk}") == []
+    assert ids(acme, "/tasks?schedule=nightly") == ["fired"]
 
 
 def test_a_search_stops_where_its_time_is_used_up_and_its_cursor_leads_on(
