@@ -13,7 +13,7 @@ from scheduler_ext.core.states import FINAL, Category, TaskState
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from slackwater_monitoring.alerts.rules import RULES
 from slackwater_monitoring.rollups import read
-from slackwater_monitoring.scaling import calls
+from slackwater_monitoring.scaling_calls import calls
 from slackwater_resources.components import SILENT_AFTER_S
 from slackwater_tasks.ledger.connection import fetch_all, fetch_dicts, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import SLOT_KIND
@@ -144,9 +144,7 @@ def _read() -> dict[str, Any]:
         "tenants": fetch_dicts(TENANTS, [TENANTS_SHOWN]),
         "shares": shares.shares(waited_for(asking)),
         "rounds": shares.rounds(),
-        "alerts": [
-            {**row, "says": RULES[row["rule"]].says if row["rule"] in RULES else ""} for row in fetch_dicts(ALERTS)
-        ],
+        "alerts": _alerts(),
         "scaling": calls(),
         **read.lately(),
         "demand": [
@@ -161,6 +159,15 @@ def _read() -> dict[str, Any]:
             for d in demands(asking)
         ],
     }
+
+
+def brief() -> dict[str, Any]:
+    """Of the same numbers those that ``top`` shows, and nothing that it does not."""
+    return {"states": _states(), "alerts": _alerts(), **read.lately()}
+
+
+def _alerts() -> list[dict[str, Any]]:
+    return [{**row, "says": RULES[row["rule"]].says if row["rule"] in RULES else ""} for row in fetch_dicts(ALERTS)]
 
 
 def _bounded(count: int, most: int) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from scheduler_ext.core.states import Category, TaskState
 from scheduler_ext.dispatch.refusals import Kind, refusals
 from slackwater_conf import conf
 from slackwater_monitoring.rollups import exposition
-from slackwater_monitoring.scaling import calls
+from slackwater_monitoring.scaling_calls import calls
 from slackwater_tasks.explain.hits import records
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.ledger.sql.snapshot import ACTIVE_LINES

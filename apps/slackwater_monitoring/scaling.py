@@ -20,7 +20,7 @@ from slackwater_conf import conf
 from slackwater_monitoring.notify.webhook_client import NotSent, post
 from slackwater_monitoring.notify.webhook_signature import signed_headers
 from slackwater_monitoring.outbox import SendingThread
-from slackwater_tasks.ledger.connection import execute, fetch_dicts, fetch_value
+from slackwater_tasks.ledger.connection import execute, fetch_value
 from slackwater_tasks.read.autoscaling import Advice, advice
 from slackwater_tasks.submission.webhook_address import parse_url
 
@@ -48,20 +48,10 @@ RECORD = """
 UPDATE slackwater_monitoring_scaling SET error = %(error)s, failures = failures + (%(error)s <> '')::int
 WHERE cell = %(cell)s AND labels = %(labels)s
 """
-CALLS = """
-SELECT cell, labels, action, wanted, have, calls, failures, error,
-       greatest(0, extract(epoch FROM clock_timestamp() - called_at))::float8 AS called_s_ago
-FROM slackwater_monitoring_scaling WHERE called_at IS NOT NULL ORDER BY called_at DESC LIMIT 50
-"""
 
 
 def is_on() -> bool:
     return bool(conf().scale_command or conf().scale_webhook)
-
-
-def calls() -> list[dict[str, Any]]:
-    """The last call for each cell and set of labels, and how many there were, the latest first."""
-    return fetch_dicts(CALLS)
 
 
 class ScalingThread(SendingThread):

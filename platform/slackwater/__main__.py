@@ -29,6 +29,7 @@ def main() -> None:
 
 def manage() -> None:
     """Run a management command, with the settings of the embedded servers unless told otherwise."""
+    gc.disable()  # nothing that is imported is garbage, and looking for some took a tenth
     given = os.environ.get("DJANGO_SETTINGS_MODULE")
     if given:
         sys.path[:0] = [str(Path.cwd())]  # where `manage.py` and `celery -A` find a project's settings
@@ -46,6 +47,8 @@ def manage() -> None:
     try:
         sys.argv[1:2] = [name.replace("-", "_") if name[:1] != "-" else name for name in sys.argv[1:2]]  # import-beat
         _load(*sys.argv[1:2])
+        gc.freeze()
+        gc.enable()
         execute_from_command_line(["slackwater", *sys.argv[1:]] if sys.argv[0].endswith("__main__.py") else sys.argv)
     except ImproperlyConfigured as error:
         if "--traceback" in sys.argv:
@@ -64,20 +67,15 @@ def manage() -> None:
 
 
 def _load(name: str = "") -> None:
-    """Load the platform and a command of ours; nothing that is imported is garbage, and looking for some took a tenth."""
+    """Load the platform and a command of ours."""
     from slackwater.settings.environment import is_ours
 
     if not is_ours(name):
         return
     import django
 
-    gc.disable()
-    try:
-        django.setup()
-        import_module(f"slackwater.management.commands.{name}")
-    finally:
-        gc.freeze()
-        gc.enable()
+    django.setup()
+    import_module(f"slackwater.management.commands.{name}")
 
 
 if __name__ == "__main__":

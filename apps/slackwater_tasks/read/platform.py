@@ -6,6 +6,7 @@ Unscoped throughout, because operators see all tenants. The cost grows with what
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 from uuid import UUID
 
@@ -56,17 +57,24 @@ def running(
 
 
 def tenants(tenant: str = "") -> list[dict[str, Any]]:
-    """Each tenant with the part of its cell that it holds and is entitled to, the one with most work first."""
+    """Each tenant with the part of its cell that it holds, is entitled to and waits for, the one with most work first."""
+    from slackwater_tasks.read.autoscaling import waited_for, work
     from slackwater_tasks.read.shares import standings  # it loads what decides rounds, which other commands need not
 
     held = {number: each for _, found in standings().values() for number, each in found.tenants.items()}
-    return [_with_share(row, held.get(row.pop("id"))) for row in fetch_dicts(TENANTS) if tenant in ("", row["tenant"])]
+    asked = waited_for(work())
+    return [
+        _with_share(row, held.get(number := row.pop("id")), asked.get((row["cell"], number)))
+        for row in fetch_dicts(TENANTS)
+        if tenant in ("", row["tenant"])
+    ]
 
 
-def _with_share(row: dict[str, Any], held: Any) -> dict[str, Any]:
+def _with_share(row: dict[str, Any], held: Any, asked: float | None) -> dict[str, Any]:
     return {
         **row, "held_percent": round(100 * held.held, 1) if held else 0.0,
         "entitled_percent": round(100 * held.entitled, 1) if held else None,
+        "waited_for_percent": None if asked is None else ceil(100 * asked),
     }  # fmt: skip
 
 

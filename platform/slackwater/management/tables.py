@@ -11,9 +11,10 @@ from slackwater.management.console import PlatformCommand, ago
 def show_tenants(command: PlatformCommand, rows: Sequence[dict[str, Any]]) -> None:
     """Tenants with their work and their shares."""
     command.show_table(
-        "Tenants", ["tenant", "plan", "weight", "paused", "unfinished", "queued", "running", "holds", "by weight"],
+        "Tenants", ["tenant", "plan", "weight", "paused", "unfinished", "queued", "running", "holds", "by weight",
+         "waits for"],
         [(r["tenant"], r["plan"], r["weight"], r["paused"], r["unfinished"], r["queued"], r["running"],
-          percent(r["held_percent"]), percent(r["entitled_percent"])) for r in rows],
+          percent(r["held_percent"]), percent(r["entitled_percent"]), percent(r["waited_for_percent"])) for r in rows],
         empty="There are no tenants.",
     )  # fmt: skip
 

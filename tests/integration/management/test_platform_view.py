@@ -54,6 +54,12 @@ def test_top_shows_who_runs_what() -> None:
     assert (row["tenant"], row["node"], row["name"]) == ("acme", "hand-1", "long")
     (row,) = run_json("tenants")
     assert (row["held_percent"], row["entitled_percent"]) == (25, 100), "of the four slots of its kind"
+    assert row["waited_for_percent"] is None, "it has nothing ready"
+    submitted("--name", "waits")
+    submitted("--name", "waits too")
+    for found in (run_json("tenants"), run_json("top", "--once")["tenants"]):
+        assert [each["waited_for_percent"] for each in found] == [50], "what is ready, of the four slots"
+    assert "50 %" in run("tenants")
 
 
 def test_a_watch_shows_the_same_again_until_it_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,7 +76,10 @@ def test_a_watch_shows_the_same_again_until_it_is_ended(monkeypatch: pytest.Monk
         run("nodes", "--watch", "x")
 
 
-@pytest.mark.parametrize("command", ["nodes drain hand-1", "dead_letters --retry --all", "schedules backfill nightly"])
+@pytest.mark.parametrize(
+    "command",
+    ["nodes drain hand-1", "dead_letters --retry --all", "schedules backfill nightly", "policies set order fifo"],
+)
 def test_what_changes_something_is_not_done_again_and_again(command: str) -> None:
     with pytest.raises(CommandError, match="--watch: goes with what is shown"):
         run(*command.split(), "--watch")
@@ -89,6 +98,7 @@ SHOWING = [
     "explain",
     "dead_letters",
     "nodes",
+    "policies",
     "workflows",
     "workflow_report",
     "tenants",

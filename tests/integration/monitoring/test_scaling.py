@@ -15,7 +15,8 @@ from django.test import Client
 
 from slackwater_dashboard import live
 from slackwater_monitoring.notify.webhook_signature import signature
-from slackwater_monitoring.scaling import ScalingThread, calls
+from slackwater_monitoring.scaling import ScalingThread
+from slackwater_monitoring.scaling_calls import calls
 from slackwater_resources.models import Node
 from slackwater_tasks.read.autoscaling import advice
 from tests.support.cell import Cell, sql

@@ -10,6 +10,7 @@ from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from slackwater.management.console import PlatformCommand, find_tenant
+from slackwater_monitoring.scaling_calls import calls
 from slackwater_resources import services
 from slackwater_resources.models import Node
 from slackwater_tasks.read import overview
@@ -66,10 +67,6 @@ class Command(PlatformCommand):
         )  # fmt: skip
 
     def _wanted(self) -> None:
-        from slackwater_monitoring.scaling import (
-            calls,
-        )  # with all that sends webhooks; a list of nodes needs none of it
-
         found = wanted()
         cells = by_cell(found)
         names = ("cell", "tier", "labels", "ready", "in_flight_slots", "waiting_slots", "per_worker", "workers")

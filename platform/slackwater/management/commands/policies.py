@@ -23,6 +23,7 @@ ACTIONS = ("list", "show", "set", "unset", "replay", "compare")
 
 class Command(PlatformCommand):
     for_tenant = False
+    watches = True
     help = (
         "List the policies there are, show which hold, choose others while the platform runs, decide recorded rounds "
         "again, and tell who would have waited less under another."
@@ -40,6 +41,8 @@ class Command(PlatformCommand):
         parser.add_argument("--line", metavar="CATEGORY/TIER", help="with --tenant: for this line of it (orders only)")
 
     def run(self, options: dict[str, Any]) -> None:
+        if options["action"] in ("set", "unset", "replay"):
+            self.once(options)
         getattr(self, f"_{options['action']}")(options)
 
     def _list(self, options: dict[str, Any]) -> None:

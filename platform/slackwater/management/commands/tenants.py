@@ -1,4 +1,4 @@
-"""List the tenants with what each has, holds and is entitled to."""
+"""List the tenants with what each has, holds, is entitled to and waits for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from slackwater_tasks.read import platform
 
 
 class Command(PlatformCommand):
-    help = "List the tenants, those with most unfinished work first: what runs, and the share each holds and is entitled to."
+    help = "List the tenants, most unfinished work first: what runs, and the share each holds, is entitled to and waits for."
     all_tenants = True
     watches = True
 

@@ -29,7 +29,7 @@ class Command(PlatformCommand):
         tenants = platform.tenants(tenant.slug if tenant else "")
         running = platform.running(tenant.pk if tenant else None, limit=limit)
         nodes = [row for row in overview.all_nodes(gone=False) if tenant is None or row["cell"] == tenant.cell]
-        now = live.snapshot()
+        now = live.brief()
         states = now["states"] if tenant is None else None
         if self.as_json:
             self.show(
