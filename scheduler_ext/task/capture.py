@@ -17,7 +17,7 @@ _formatter = logging.Formatter()
 
 
 class TaskStream:
-    """``sys.stdout`` or ``sys.stderr``: what a task writes is kept, then passed on line by line."""
+    """``sys.stdout`` or ``sys.stderr``: what a task writes is kept, then passed on, whole lines at a time."""
 
     def __init__(self, name: str, beneath: Any) -> None:
         self._name = name
@@ -29,8 +29,9 @@ class TaskStream:
         if context is None or not isinstance(text, str):
             return int(self._beneath.write(text) or 0)
         task = context.task
-        for line in output.write(task, self._name, text, lambda: redaction.known(task.tenant_id)):
-            self._beneath.write(line + "\n")
+        lines = output.write(task, self._name, text, lambda: redaction.known(task.tenant_id))
+        if lines:
+            output.pass_on(task, self._beneath, lines)
         return len(text)
 
     def writelines(self, lines: Any) -> None:
@@ -51,6 +52,7 @@ class TaskLog(logging.Handler):
         if context is None or record.name == REDIRECTED:
             return
         try:
+            output.catch_up(context.task)
             text = redaction.hide(context.task.tenant_id, _said(record))
             output.add(context.task, "log", _level(record.levelno), text)
         except Exception:  # noqa: BLE001 - a line that cannot be made is no reason to fail a task
@@ -80,7 +82,7 @@ def install() -> None:
     """Catch what the handlers of this process print and log from now on."""
     sys.stdout, sys.stderr = TaskStream("stdout", sys.stdout), TaskStream("stderr", sys.stderr)
     handler = TaskLog()
-    logging.getLogger().addHandler(handler)
+    logging.getLogger().handlers.insert(0, handler)  # first, so that what was printed before goes before
     tasks = logging.getLogger("celery.task")
     if not tasks.propagate:  # Celery gives its tasks' loggers handlers of their own
-        tasks.addHandler(handler)
+        tasks.handlers.insert(0, handler)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Final
@@ -34,6 +35,8 @@ MAX_ATTEMPTS: Final = 10_000
 MAX_LINE: Final = 16_384
 ROW_CHARS: Final = 65_536
 """The size of a row in the ledger, about: a follower reads whole rows."""
+AT_ONCE: Final = 1_000
+"""Printed lines of one attempt that wait for the process's log: beyond it the task passes them on itself."""
 OWN: Final = "platform"
 """The stream of the lines that mark where something is missing."""
 LEVELS: Final = {"stdout": "info", "stderr": "error"}
@@ -96,6 +99,12 @@ class Attempt:
     ended: bool = False
     fault: SlackwaterError | None = None
     """Why its chunks are refused."""
+    aside: deque[tuple[Any, str]] = field(default_factory=deque)
+    """Printed lines that wait for the process's log, with the stream that leads there."""
+    passed_at: float = 0.0
+    passing: threading.Lock = field(default_factory=threading.Lock)
+    context: Context = field(default_factory=copy_context)
+    """The task's own, in which its first line was written: the log's lines say whose they are."""
 
     @property
     def key(self) -> tuple[str, int]:
@@ -158,6 +167,21 @@ class Output:
             self.add(task, stream, LEVELS[stream], line)
         return lines
 
+    def pass_on(self, task: Started, beneath: Any, lines: Sequence[str]) -> None:
+        """Pass printed lines on to the process's log: at once those that come now and then, in one those that come fast."""
+        attempt = self._of(task)
+        attempt.aside.extend((beneath, line) for line in lines)
+        if self._make is None or len(attempt.aside) > AT_ONCE or time.monotonic() - attempt.passed_at > EVERY_S:
+            _pass(attempt)
+        else:
+            self._tell()
+
+    def catch_up(self, task: Started) -> None:
+        """Pass on what a task has printed before it logs something: the log keeps the order of the two."""
+        attempt = self.attempts.get((task.task_id, task.fence))
+        if attempt is not None:
+            _pass(attempt)
+
     def close(self, task: Started, stream: str) -> list[str]:
         """Keep the open rest of a stream's last line; returns it."""
         attempt = self.attempts.get((task.task_id, task.fence))
@@ -188,6 +212,7 @@ class Output:
             return
         for stream in attempt.splitters:
             self.close(task, stream)
+        _pass(attempt, wait=True)
         self._settle(attempt)
         attempt.ended = True
         if self._make is None:
@@ -239,11 +264,13 @@ class Output:
             return
         with self._lock:
             self.waiting = False
+            for attempt in list(self.attempts.values()):
+                _pass(attempt, wait=True)
             store = self._ledger()
             self._write(store)  # while the ledger is away, what comes stays where it is counted
             for attempt in list(self.attempts.values()):
                 self._take(store, attempt)
-                if attempt.ended and not attempt.lines:
+                if attempt.ended and not attempt.lines and not attempt.aside:
                     self.attempts.pop(attempt.key, None)
             self._write(store)
 
@@ -301,6 +328,30 @@ class Output:
         if lines:
             rows.append(Written(attempt.task, next(self._numbers), lines))
         return rows
+
+
+def _pass(attempt: Attempt, *, wait: bool = False) -> None:
+    """Write what waits for the process's log, many lines in one.
+
+    Without ``wait`` whoever finds somebody at it leaves it to them: it may be this thread, in a log handler that prints.
+    """
+    if not attempt.aside or not attempt.passing.acquire(blocking=wait):
+        return
+    try:
+        attempt.passed_at = time.monotonic()
+        attempt.context.run(_pass_lines, attempt.aside)
+    finally:
+        attempt.passing.release()
+
+
+def _pass_lines(aside: deque[tuple[Any, str]]) -> None:
+    while aside:
+        beneath, line = aside.popleft()
+        lines, size = [line], len(line)
+        while aside and aside[0][0] is beneath and size < MAX_LINE:
+            lines.append(aside.popleft()[1])
+            size += len(lines[-1])
+        beneath.write("\n".join(lines) + "\n")
 
 
 def _own(text: str) -> Line:

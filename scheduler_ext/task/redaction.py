@@ -6,6 +6,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import chain
+from threading import Lock
 from typing import Final
 
 MASK: Final = "***"
@@ -13,8 +14,11 @@ SHORTEST: Final = 4
 """Shorter values are not removed: seeing one tells nothing, and removing it would blot out everything."""
 MAX_TENANTS: Final = 1_000
 
-_revealed: OrderedDict[int, set[str]] = OrderedDict()
+_revealed: OrderedDict[int, frozenset[str]] = OrderedDict()
 """Tenant -> the secrets its handlers have asked for in this process."""
+_ordered: dict[int, tuple[frozenset[str], list[str]]] = {}
+"""Those secrets with their order of removal, as last asked for: lines are written more often than secrets are read."""
+_lock = Lock()
 
 
 def longest_first(secrets: Iterable[str]) -> list[str]:
@@ -36,10 +40,12 @@ def blotted(text: str, secrets: Iterable[str]) -> str:
 def reveal(tenant_id: int, secret: str) -> str:
     """Remember that a handler of this tenant has read the secret, as it is and as it would be quoted; returns it."""
     written = (secret, repr(secret)[1:-1], json.dumps(secret)[1:-1])
-    _revealed.setdefault(tenant_id, set()).update(written)
-    _revealed.move_to_end(tenant_id)
-    if len(_revealed) > MAX_TENANTS:
-        _revealed.popitem(last=False)
+    with _lock:
+        _revealed[tenant_id] = _revealed.get(tenant_id, frozenset()).union(written)
+        _revealed.move_to_end(tenant_id)
+        if len(_revealed) > MAX_TENANTS:
+            oldest, _ = _revealed.popitem(last=False)
+            _ordered.pop(oldest, None)
     return secret
 
 
@@ -50,8 +56,13 @@ def revealed() -> list[str]:
 
 def known(tenant_id: int) -> list[str]:
     """The secrets that handlers of this tenant have read in this process, in that order."""
-    found = _revealed.get(tenant_id)
-    return longest_first(tuple(found)) if found else []
+    secrets = _revealed.get(tenant_id)
+    if secrets is None:
+        return []
+    found = _ordered.get(tenant_id)
+    if found is None or found[0] is not secrets:  # another has been read since
+        found = _ordered[tenant_id] = (secrets, longest_first(secrets))
+    return found[1]
 
 
 def hide(tenant_id: int, text: str) -> str:

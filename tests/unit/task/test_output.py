@@ -112,6 +112,59 @@ def test_what_is_printed_and_logged_stands_in_one_order(monkeypatch: pytest.Monk
     assert not made.attempts
 
 
+def test_what_is_printed_fast_is_one_event_of_the_log_with_its_task_and_before_what_is_logged_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task = started()
+    seen: list[tuple[str, str]] = []
+    made = kept_by(Kept(), monkeypatch)
+    monkeypatch.setattr("scheduler_ext.task.capture.output", made)
+    monkeypatch.setattr(module, "EVERY_S", 3_600.0)
+
+    def beneath(text: str) -> None:
+        seen.append((running.task.get().task_id, text))
+
+    streams = [TaskStream(name, type("Beneath", (), {"write": staticmethod(beneath)})) for name in ("stdout", "stderr")]
+    logger = logging.Logger("shop")  # noqa: LOG001 - one that the process's own handlers do not hear
+    logger.addHandler(TaskLog())
+    token = running.task.set(TaskContext(task, None))  # type: ignore[arg-type]
+    try:
+        for number in range(4):
+            print("line", number, file=streams[number == 3])
+        assert seen == [("t", "line 0\n")], "the first goes at once"
+        logger.warning("now")
+        assert seen[1:] == [("t", "line 1\nline 2\n"), ("t", "line 3\n")]
+        print("later", file=streams[0])
+    finally:
+        running.task.reset(token)
+    made.flush()
+    assert seen[3:] == [("t", "later\n")], "another thread says whose it is"
+    assert [line.text for row in made._ledger().rows for line in row.lines] == [  # type: ignore[attr-defined]
+        "line 0", "line 1", "line 2", "line 3", "now", "later"
+    ]  # fmt: skip
+
+
+def test_the_process_s_log_does_not_wait_for_a_ledger_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = Kept()
+    seen: list[str] = []
+    made = kept_by(ledger, monkeypatch)
+    beneath = type("Beneath", (), {"write": staticmethod(seen.append)})
+    for number in range(3):
+        made.pass_on(started(), beneath, [f"line {number}"])
+    made.add(started(), "stdout", "info", "kept")
+    ledger.away = True
+    with pytest.raises(OSError, match="away"):
+        made.flush()
+    assert "".join(seen) == "line 0\nline 1\nline 2\n"
+
+
+def test_a_secret_read_later_is_removed_from_then_on() -> None:
+    redaction.reveal(4_711, "first-secret")
+    assert redaction.hide(4_711, "first-secret second-secret") == "*** second-secret"
+    redaction.reveal(4_711, "second-secret")
+    assert redaction.hide(4_711, "first-secret second-secret") == "*** ***"
+
+
 def test_an_attempt_is_cut_at_its_bound_and_another_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Kept(most=30)
     made = kept_by(ledger, monkeypatch)
