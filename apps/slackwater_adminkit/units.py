@@ -29,6 +29,11 @@ OF: Final[tuple[tuple[str, Units], ...]] = (
     ("rate_per_s", {}), ("per_s", {}), ("_s", TIME), ("_ms", SHORT_TIME), ("_micros", MONEY),
 )  # fmt: skip
 """The units of a number by the end of its name; of several the first holds."""
+NAMED: Final = re.compile(r"[^\s:{][^\n:]*(?<!\s)")
+"""A name that stands before a colon as it is."""
+OPENING: Final = ("{", "[", '"')
+NO_JSON: Final = ("NaN", "Infinity", "-Infinity")
+"""Words that Python would read as JSON."""
 NUMBER: Final = re.compile(r"(\d{1,15}(?:\.\d{1,9})?)\s*(\D*)")
 LABEL: Final = re.compile(r" \((?:bytes|MiB|s|ms|‰|thousandths|millionths|kbit/s)\)| permille\b| bytes\b| (?:s|mb)\b")
 BARE: Final[Units] = {"": 1}
@@ -214,6 +219,72 @@ class ValuesField(ByNameField):
         if _is_json(text):
             return json.loads(text)
         return _number(measured(text, units)) if (units := units_of(name)) else text
+
+
+class ArgumentsField(ByNameField):
+    """What a handler takes by name, as it is: ``to: ann@example.org``, ``limit: 5``, ``days: ["mon", "fri"]``."""
+
+    def prepare_value(self, value: Any) -> Any:
+        """JSON as a whole where a name itself could be taken for something else."""
+        if isinstance(value, Mapping) and not all(NAMED.fullmatch(str(name)) for name in value):
+            return json.dumps(value, ensure_ascii=False)
+        return super().prepare_value(value)
+
+    def as_text(self, name: str, value: Any) -> str:
+        return _as_argument(value)
+
+    def of_text(self, name: str, text: str) -> Any:
+        return _argument(text)
+
+
+class InOrderField(forms.Field):
+    """What a handler takes in order, each value on a line of its own; a JSON array for who has it so."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs, widget=UnfoldAdminTextareaWidget(attrs={"rows": 3}))
+
+    def prepare_value(self, value: Any) -> Any:
+        if not isinstance(value, list | tuple):
+            return value
+        if value and isinstance(value[0], list | tuple):  # its line would be taken for the whole
+            return json.dumps(value, ensure_ascii=False)
+        return "\n".join(map(_as_argument, value))
+
+    def to_python(self, value: Any) -> list[Any]:
+        if isinstance(value, list | tuple):
+            return list(value)
+        text = (value or "").strip()
+        if text.startswith("["):
+            found: list[Any] = _argument(text)
+            return found
+        return [_argument(line) for line in filter(None, map(str.strip, text.splitlines()))]
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        """By what it says."""
+        try:
+            return bool(self.to_python(data) != (initial or []))
+        except forms.ValidationError:
+            return True
+
+
+def _as_argument(value: Any) -> str:
+    """A value on a line: a text as it is, unless it would be read as something else."""
+    plain = isinstance(value, str) and value != "" and value == value.strip() and value.isprintable()
+    if plain and value[:1] not in OPENING and (value in NO_JSON or not _is_json(value)):
+        return str(value)
+    return json.dumps(value, ensure_ascii=not plain)
+
+
+def _argument(text: str) -> Any:
+    """What a line says: a number, true, false, null, what stands as JSON; else a text."""
+    if text not in NO_JSON and _is_json(text):
+        return json.loads(text)
+    if text[:1] in OPENING:
+        try:
+            json.loads(text)
+        except ValueError as error:
+            raise forms.ValidationError(f"{text[:60]!r} is not JSON: {error}") from None
+    return text
 
 
 class DefaultsField(ByNameField):

@@ -12,7 +12,7 @@ from unfold import widgets
 
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_adminkit.display import JsonField
-from slackwater_adminkit.units import TIME, UnitField
+from slackwater_adminkit.units import TIME, ArgumentsField, InOrderField, UnitField
 from slackwater_resources.models import Handler
 from slackwater_schedules.fields import FIELDS, parse_schedule
 from slackwater_schedules.models import Schedule
@@ -40,6 +40,7 @@ OF_START: Final = {
 }  # fmt: skip
 BUILT: Final = ("rule", "task", "workflow")
 """Of a schedule's fields those that are made of several of the form's."""
+NAMED_HINT: Final = 'A name and its value on each line: to: ann@example.org; limit: 5. A number as text: "5".'
 PARTS: Final = re.compile(r"[.\[]")
 
 
@@ -84,13 +85,15 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
     at = _text("At the moment", "2030-01-31 09:00, in the time zone below. Empty: now.")
     starts = _choice("It starts", list(STARTS.items()), radio=True, initial="handler")
     handler = _choice("Handler", (), required=False)
-    args = _json("Arguments", 'In order, as a list: ["daily", 7].')
-    kwargs = _json("Arguments by name", 'As an object: {"to": "ann@example.org"}.')
+    args = InOrderField(
+        required=False, label="Arguments", help_text="In order, each on a line of its own: daily, then 7."
+    )
+    kwargs = ArgumentsField(required=False, label="Arguments by name", help_text=NAMED_HINT)
     more = _json(
         "Other fields of the task", 'As over the API: {"tier": "basic", "priority": 5, "tags": ["nightly"]}.', 3
     )
     template = _choice("Template", (), required=False)
-    parameters = _json("Its parameters", 'As an object: {"day": "mon"}.')
+    parameters = ArgumentsField(required=False, label="Its parameters", help_text=NAMED_HINT)
     workflow = _json("The workflow", 'As over the API: {"tasks": [{"name": "a", "handler": "reports.daily"}, …]}.', 8)
 
     class Meta:

@@ -228,7 +228,9 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
             raise PermissionDenied
         with tenant_scope(task.tenant_id):
             before = reading.task(task.pk)
-        form = forms.TaskForm(request.POST or None, editing=True, initial=forms.initial_of(before))
+        form = forms.TaskForm(
+            request.POST or None, editing=True, again=not is_live(task), initial=forms.initial_of(before)
+        )
         if request.method == "POST" and form.is_valid():
             try:
                 found = self.change(request, task, before, form.changes(before))
@@ -243,12 +245,14 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
         """Edit a task that waits; one that has ended is submitted anew, and is no dead letter any more."""
         if is_live(task):
             edit(task.tenant_id, task.pk, changes, actor=actor(request))
-            self.log_change(request, task, f"Edited: {_edited(before, changes)}.")
+            self.log_change(request, task, because(f"Edited: {_edited(before, changes)}.", why(request)))
             messages.success(request, "The task was changed.")
             return task.pk
         with transaction.atomic():
-            made = resubmit(task.tenant_id, task.pk, changes, actor=actor(request))
+            made = resubmit(task.tenant_id, task.pk, changes, actor=actor(request), reason=why(request))
             DeadLetter.objects.unscoped().filter(pk=task.pk).delete()  # its tenant is the task's
-        self.log_change(request, task, f"Run again as {made}, edited: {_edited(before, changes)}.")
+        self.log_change(
+            request, task, because(f"Run again as {made}, edited: {_edited(before, changes)}.", why(request))
+        )
         messages.success(request, "Here is the new task; the one it was made from stays as it ended.")
         return made

@@ -13,11 +13,15 @@ from unfold import widgets
 from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.types import MAX_SCRIPT_BYTES
 from slackwater_adminkit.display import JsonField
+from slackwater_adminkit.services import MAX_REASON
 from slackwater_adminkit.units import ByNameField, LinesField, TextsField, ValuesField
 from slackwater_resources.models import Handler, Tier
 from slackwater_tasks import field_kinds as kinds
 from slackwater_tasks.spec import EDITABLE, FIELDS
 from slackwater_tenants.models import Tenant
+
+BESIDE = ("tenant", "script_file", "reason")
+"""The form's fields that are none of the task's."""
 
 
 def _text(**options: Any) -> forms.CharField:
@@ -123,8 +127,8 @@ class TaskForm(ServiceForm):
         help_text="Is put into the script store.",
     )
 
-    def __init__(self, *args: Any, editing: bool = False, **kwargs: Any) -> None:
-        """``editing`` leaves only what may change while a task waits."""
+    def __init__(self, *args: Any, editing: bool = False, again: bool = False, **kwargs: Any) -> None:
+        """``editing`` leaves only what may change while a task waits; ``again``: it has ended, and somebody says why."""
         super().__init__(*args, **kwargs)
         for name in _shown(editing=editing):
             self.fields[name] = input_of(FIELDS[name])
@@ -135,6 +139,10 @@ class TaskForm(ServiceForm):
         )  # fmt: skip
         if editing:
             del self.fields["tenant"], self.fields["script_file"]
+            self.fields["reason"] = forms.CharField(
+                required=again, label="Why", max_length=MAX_REASON, help_text="Stands in the history.",
+                widget=widgets.UnfoldAdminTextInputWidget(),
+            )  # fmt: skip
             return
         names = list(Handler.objects.values_list("name", flat=True))
         self.fields["handler"] = forms.ChoiceField(
@@ -154,7 +162,7 @@ class TaskForm(ServiceForm):
         found: dict[str, Any] = {}
         for name, value in self.cleaned_data.items():
             empty = value is None or value == "" or (value == {} and isinstance(self.fields[name], ByNameField))
-            if name in ("tenant", "script_file") or empty:
+            if name in BESIDE or empty:
                 continue
             several = isinstance(FIELDS[name].kind, kinds.Texts)
             found[name] = [part.strip() for part in value.split(",") if part.strip()] if several else value
@@ -164,7 +172,7 @@ class TaskForm(ServiceForm):
         """What differs from ``before``; an emptied field goes back to its default."""
         now = self.values()
         changed = {name: value for name, value in now.items() if value != _filled_in(before.get(name))}
-        for name in set(self.fields) - set(now):
+        for name in set(self.fields) - {*now, *BESIDE}:
             if before.get(name) not in (None, "", [], {}):
                 changed[name] = FIELDS[name].default
         return changed
@@ -181,6 +189,8 @@ def fieldsets(*, editing: bool) -> Any:
         groups.setdefault(FIELDS[name].group, []).append(name)
     if not editing:
         groups[kinds.WHAT_RUNS] = ["tenant", "script_file", *groups[kinds.WHAT_RUNS]]
+    else:
+        groups["Why"] = ["reason"]
     return tuple(
         (None if group == kinds.WHAT_RUNS else group, {"fields": tuple(names)}) for group, names in groups.items()
     )

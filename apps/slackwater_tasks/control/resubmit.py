@@ -27,7 +27,9 @@ ALL: Final = frozenset(field.attribute for field in FIELDS.values())
 
 
 @in_ledger
-def resubmit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any] | None = None, *, actor: str = "") -> UUID:
+def resubmit(
+    tenant_id: int, task_id: UUID, changes: Mapping[str, Any] | None = None, *, actor: str = "", reason: str = ""
+) -> UUID:
     """Submit an ended task anew, with a merge patch of its fields; returns the new task's id.
 
     What it was given stays, but for moments: it starts as soon as it can. It belongs to no workflow, and may use the
@@ -50,8 +52,9 @@ def resubmit(tenant_id: int, task_id: UUID, changes: Mapping[str, Any] | None = 
         made = service.submit_spec(task.tenant, new, actor=actor)
         Task.objects.unscoped().filter(pk=made).update(copied_from=task.pk)  # the tenant's, made just now
         state = TaskState(task.state)
-        told = events.row(tenant_id, task.pk, state, before=state, actor=actor, reason=f"submitted anew as {made}",
-                          detail={"changed": sorted(changes or {})})  # fmt: skip
+        said = f"submitted anew as {made}" + (f": {reason}" if reason else "")
+        detail = {"changed": sorted(changes or {})}
+        told = events.row(tenant_id, task.pk, state, before=state, actor=actor, reason=said, detail=detail)
         with connection.cursor() as cur:
             events.write(cur, [told])
     return made

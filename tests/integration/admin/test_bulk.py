@@ -195,9 +195,17 @@ def test_dead_letters_are_grouped_requeued_a_few_first_and_edited(
     edit = reverse("admin:slackwater_tasks_task_edit", args=[made[7]])
     form = page.get(edit).context["adminform"].form
     data = {name: form[name].value() for name in form.fields if form[name].value() is not None}
-    response = page.post(edit, {**data, "start_at_0": "", "start_at_1": "", "args": "[77]"})
+    data |= {"start_at_0": "", "start_at_1": "", "args": "[77]"}
+    refused = page.post(edit, data)
+    assert list(refused.context["adminform"].form.errors) == ["reason"], "every act says why"
+    response = page.post(edit, {**data, "reason": "the list was wrong"})
     assert response.status_code == 302, response.context["adminform"].form.errors
     new = Task.objects.unscoped().get(copied_from=made[7])
+    told = LogEntry.objects.latest("pk").change_message
+    assert re.fullmatch(rf"Run again as {new.pk}, edited: .*: the list was wrong", told)
+    assert any(
+        event.reason.endswith("the list was wrong") for event in TaskEvent.objects.unscoped().filter(task_id=made[7])
+    )
     assert (new.args, state(new.pk), state(made[7])) == ([77], TaskState.READY, TaskState.FAILED)
     assert not DeadLetter.objects.unscoped().filter(pk=made[7]).exists()
 

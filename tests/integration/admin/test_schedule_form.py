@@ -74,7 +74,8 @@ def test_adding_changing_pausing_deleting(page: Client, tenant: Tenant) -> None:
         ({"time_zone": "Mars/Olympus"}, "time_zone"),
         ({"handler": "no.such"}, "handler"),
         ({"more": '{"depends_on": []}'}, "more"),
-        ({"args": '{"a": 1}'}, "args"),
+        ({"args": '["a"'}, "args"),
+        ({"kwargs": "to ann"}, "kwargs"),
         ({"starts": "template"}, "template"),
         ({"starts": "workflow", "workflow": '{"tasks": []}'}, "workflow"),
         ({"jitter_s": "2000 d"}, "jitter_s"),
@@ -85,6 +86,26 @@ def test_what_is_wrong_is_told_at_its_field(page: Client, tenant: Tenant, fields
     assert response.status_code == 200
     assert list(response.context["adminform"].form.errors) == [field]
     assert not Schedule.objects.unscoped().exists()
+
+
+def test_arguments_are_lines_of_names_and_values_and_come_back_as_they_were(page: Client, tenant: Tenant) -> None:
+    lines = 'to: ann@example.org\nlimit: 5\ncode: "5"\ndays: ["mon", "fri"]\nwhere: a: b\nloud: true'
+    wanted = {"to": "ann@example.org", "limit": 5, "code": "5", "days": ["mon", "fri"], "where": "a: b", "loud": True}
+    given = {"args": 'daily\n7\n"7"\n{"a": 1}', "kwargs": lines}
+    assert page.post(reverse(ADD), schedule_form(tenant, **given)).status_code == 302
+    schedule = Schedule.objects.unscoped().get()
+    assert (schedule.task["args"], schedule.task["kwargs"]) == (["daily", 7, "7", {"a": 1}], wanted)
+    url = reverse("admin:slackwater_schedules_schedule_change", args=[schedule.pk])
+    form = page.get(url).context["adminform"].form
+    shown = form["kwargs"].value().splitlines()
+    assert (form["args"].value(), sorted(shown)) == (given["args"], sorted(lines.splitlines()))
+    odd = {"args": [["x"], "", " a", "two\nlines", None], "kwargs": {"a:b": 1, "": "2", "{": [], "plain": "[x"}}
+    Schedule.objects.unscoped().update(task={"handler": HANDLER, **odd})
+    form = page.get(url).context["adminform"].form
+    shown = {"args": form["args"].value(), "kwargs": form["kwargs"].value()}
+    assert page.post(url, schedule_form(tenant, **shown, times="05:00")).status_code == 302
+    schedule.refresh_from_db()
+    assert schedule.task == {"handler": HANDLER, **odd}, "whatever it was"
 
 
 def test_a_taken_name_is_told_at_its_field(page: Client, tenant: Tenant) -> None:
