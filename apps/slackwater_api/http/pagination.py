@@ -30,21 +30,24 @@ PAGING = [
     ),
 ]
 
+LOOK_MS = 1_000
+"""How long a search without an index looks where nothing else is asked: its cost is bounded, however many tasks there are."""
 WITHIN = OpenApiParameter(
     "within_ms",
-    {"type": "integer", "minimum": 10, "maximum": 10_000},
+    {"type": "integer", "minimum": 10, "maximum": 10_000, "default": LOOK_MS},
     description=(
         "Look for about so long, in the order of submission: where no index finds what is asked for, and the time is used up, "
-        "the page ends before it is full, and next_cursor leads on from there."
+        "the page ends before it is full, maybe empty, and next_cursor leads on from there: nothing more is there only where it "
+        "is null. With another order all is looked through."
     ),
 )
 
 
-def asked_time(query: Mapping[str, str]) -> float | None:
-    """The seconds asked for by ``within_ms``, if any; ``InvalidInput`` names it."""
+def asked_time(query: Mapping[str, str]) -> float:
+    """The seconds asked for by ``within_ms``, or what is usual; ``InvalidInput`` names it."""
     text = query.get("within_ms")
     if text is None:
-        return None
+        return LOOK_MS / 1_000
     if not (text.isascii() and text.isdigit() and len(text) < 6 and 10 <= int(text) <= 10_000):
         raise InvalidInput("must be a whole number from 10 to 10000", field="within_ms")
     return int(text) / 1_000

@@ -126,7 +126,7 @@ def test_every_page_asks_few_statements_that_read_little(page: Client, root: Use
     for path in (*REST, f"/tasks?cursor={deep}"):
         found[f"REST {path}"] = looked_at("REST", path, lambda p=path: answered(acme, p))  # type: ignore[misc]
     for path in SOUGHT:
-        looked_at("REST search, the whole", path, lambda p=path: answered(acme, p))  # type: ignore[misc]
+        looked_at("REST search", path, lambda p=path: answered(acme, p))  # type: ignore[misc]
         found[f"search {path}"] = looked_at(
             "REST search, within_ms=60", path, lambda p=path: answered(acme, f"{p}&within_ms=60")  # type: ignore[misc]
         )  # fmt: skip
