@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import psycopg
-from django.db import connection, connections
+from django.db import DEFAULT_DB_ALIAS, connection, connections
 from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 
@@ -66,15 +66,16 @@ class _Prepared(psycopg.RawCursor[tuple[Any, ...]]):
 @contextmanager
 def prepared_cursor() -> Iterator[psycopg.RawCursor[tuple[Any, ...]]]:
     """A cursor of Django's connection for statements with numbered parameters, which the server binds."""
-    connection.ensure_connection()
-    raw = connection.connection
+    ours = connections[DEFAULT_DB_ALIAS]  # looked up once: each access to ``connection`` does it again
+    ours.ensure_connection()
+    raw = ours.connection
     kind: type[psycopg.RawCursor[tuple[Any, ...]]] = psycopg.RawCursor
-    if not connection.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+    if not ours.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
         kind = _Prepared
         if raw.prepare_threshold is None:
             # Django's None makes psycopg deaf to ``prepare=True``; a count that no statement reaches does not.
             raw.prepare_threshold = sys.maxsize
-    with connection.wrap_database_errors, kind(raw) as cur:
+    with ours.wrap_database_errors, kind(raw) as cur:
         yield cur
 
 

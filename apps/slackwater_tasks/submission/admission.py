@@ -234,19 +234,19 @@ class _Admission:
             raise
 
     def _look_up(self, spec: TaskSpec, path: str) -> Found:
-        tenant = self.tenant
+        tenant, plan = self.tenant, self.tenant.plan
         tier, handler_id = self._named(spec, path)
         if spec.resources:
             tier = _with_resources(tenant, tier, spec.resources, join(path, "resources"))
-        limits.check_category(tenant.plan, spec.category, field=join(path, "category"))
-        longest = tenant.plan.max_cap_s * 1000
+        limits.check_category(plan, spec.category, field=join(path, "category"))
+        longest = plan.max_cap_s * 1000
         cap_ms = spec.cap_ms if spec.cap_ms is not None else min(tier.default_cap_ms, longest)
-        limits.check_cap(tenant.plan, cap_ms, field=join(path, "execution_cap_s"))
-        tolerance_ms = default_tolerance(tenant.plan, spec)
-        labels = labels_asked(tenant.plan, spec)
-        if tenant.plan.refuse_impossible:
+        limits.check_cap(plan, cap_ms, field=join(path, "execution_cap_s"))
+        tolerance_ms = default_tolerance(plan, spec)
+        labels = labels_asked(plan, spec)
+        if plan.refuse_impossible:
             feasibility.check_fits(tenant, spec, tier.vector, handler_id, path, labels)
-        if tenant.plan.refuse_late:
+        if plan.refuse_late:
             feasibility.check_wait(tenant, spec, tolerance_ms, path)
         try:
             line_id = reference_cache.line_id(tenant.pk, int(spec.category), tier.id, labels, self.share)
