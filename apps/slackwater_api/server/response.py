@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import structlog
@@ -11,7 +12,6 @@ from django.core.handlers.asgi import ASGIRequest
 from django.http import HttpResponse
 from django.http.response import HttpResponseBase
 from django.middleware.security import SecurityMiddleware
-from django.utils.cache import patch_cache_control
 from rest_framework.renderers import JSONRenderer
 
 from slackwater_api.http import cors
@@ -30,6 +30,15 @@ _security = SecurityMiddleware(_none)
 _render = JSONRenderer().render
 
 
+@lru_cache(maxsize=8)
+def _secure(middleware: SecurityMiddleware, scheme: str) -> Mapping[str, str]:
+    """The headers that the middleware adds to every answer: by the settings, and whether it goes over TLS."""
+    request = ASGIRequest({"method": "GET", "path": "/", "scheme": scheme, "headers": ()}, io.BytesIO())
+    response = HttpResponse()
+    del response["Content-Type"]
+    return dict(middleware.process_response(request, response).items())
+
+
 class PlainRequest:
     """A request that is answered without a view; ``sent_on``: it may be redirected to HTTPS instead."""
 
@@ -43,15 +52,11 @@ class PlainRequest:
 
     def answer(self, status: int, body: Any, headers: Mapping[str, str], kind: str = JSON) -> HttpResponseBase:
         """``body`` as JSON."""
-        response = HttpResponse(_render(body), content_type=kind, status=status)
-        for name, value in headers.items():
-            response[name] = value
-        response["X-Request-Id"] = self.id
-        patch_cache_control(response, no_store=True)
+        own = {"X-Request-Id": self.id, "Cache-Control": "no-store", **_secure(_security, str(self.http.scheme))}
+        response = HttpResponse(_render(body), content_type=kind, status=status, headers={**own, **headers})
         if self.key is not None and self.key.origins:
             cors.share(self.http, response, self.key)
-        found: HttpResponseBase = _security.process_response(self.http, response)
-        return found
+        return response
 
     def problem(self, error: Exception) -> HttpResponseBase:
         """The problem for ``error``; an internal one is logged under this request's id."""
