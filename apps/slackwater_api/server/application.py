@@ -106,7 +106,7 @@ class AsgiApplication:
         self.site = site
         self.threads = ThreadPool(conf().api_threads)
         self.handler = ApiHandler()
-        self.group_commit = GroupCommit(self.threads.run)
+        self.group_commit = GroupCommit(self.threads)
         self.intake = Intake()
         self._live: dict[asyncio.AbstractEventLoop, Live] = {}
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Hashable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 import structlog
 from django.http.response import HttpResponseBase
@@ -25,6 +25,7 @@ from slackwater_api.http.endpoint import SUBMIT, told_left
 from slackwater_api.http.once import idempotency_key
 from slackwater_api.server.response import PlainRequest
 from slackwater_api.server.submission import TaskRequest
+from slackwater_api.server.thread_pool import ThreadPool
 from slackwater_api.v1.views.tasks import submitted
 from slackwater_conf import conf
 from slackwater_tasks.runtime import trace_context
@@ -60,9 +61,8 @@ def takes(request: TaskRequest) -> bool:
 class GroupCommit:
     """Stores submissions in a thread: the first of a tenant at once, those that arrive meanwhile together."""
 
-    def __init__(self, run: Callable[..., Awaitable[Any]]) -> None:
-        """``run(function, *args)`` calls a function in a thread."""
-        self._run = run
+    def __init__(self, threads: ThreadPool) -> None:
+        self._threads = threads
         self._waiting: dict[Hashable, list[Entry]] = {}
         """By tenant, for each with submissions under way; by key where the tenant is not known yet."""
 
@@ -80,22 +80,21 @@ class GroupCommit:
         return await entry.answer
 
     def _start(self, place: Hashable, entries: list[Entry]) -> None:
-        job = asyncio.ensure_future(self._run(answers, entries))
-        job.add_done_callback(partial(self._done, place, entries))
+        self._threads.start(answers, (entries,), partial(self._done, place, entries))
 
-    def _done(self, place: Hashable, entries: list[Entry], job: asyncio.Future[list[HttpResponseBase]]) -> None:
+    def _done(self, place: Hashable, entries: list[Entry], found: list[HttpResponseBase] | None,
+              fault: BaseException | None) -> None:  # fmt: skip
         waiting = self._waiting.pop(place)
         if waiting:
             self._waiting[place] = waiting[MAX_BATCH:]
             self._start(place, waiting[:MAX_BATCH])
-        fault = asyncio.CancelledError() if job.cancelled() else job.exception()
         for n, entry in enumerate(entries):
             if entry.answer.done():
                 continue  # its client has left
-            if fault is not None:
-                entry.answer.set_exception(fault)
+            if found is None:
+                entry.answer.set_exception(fault or RuntimeError("no answer"))
             else:
-                entry.answer.set_result(job.result()[n])
+                entry.answer.set_result(found[n])
 
 
 def answers(entries: Sequence[Entry]) -> list[HttpResponseBase]:

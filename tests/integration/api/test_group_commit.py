@@ -21,7 +21,7 @@ from slackwater_tasks.ledger.connection import connect
 from slackwater_tenants.services import create_api_key
 from tests.integration.api.test_early_refusals import OWN, Counted, Submission, told
 from tests.support.api import HANDLER, ApiClient, client_of
-from tests.support.front import until
+from tests.support.front import nobody, until
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("furnished", "redis_client")]
 TASK = json.dumps({"handler": HANDLER}).encode()
@@ -267,3 +267,33 @@ def test_what_is_sent_on_to_https_is_not_stored(
 
     told(story)
     assert stored() == (0, 0, 0)
+
+
+def test_only_what_goes_over_tls_asks_for_tls_from_then_on(
+    acme: ApiClient, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SECURE_HSTS_SECONDS = 60
+    monkeypatch.setattr(plain, "_security", SecurityMiddleware(plain._none))
+
+    async def story(front: AsgiApplication) -> None:
+        for scheme, asks in (("http", None), ("https", "max-age=60"), ("http", None)):
+            visit = Submission(front, acme.text)
+            visit._scope["scheme"] = scheme
+            await visit.run()
+            assert (visit.status, visit.headers.get("Strict-Transport-Security")) == (201, asks)
+            assert (visit.headers["X-Content-Type-Options"], visit.headers["Cache-Control"]) == ("nosniff", "no-store")
+
+    told(story)
+
+
+def test_what_comes_while_the_server_ends_is_not_stored_and_waits_for_nothing(acme: ApiClient) -> None:
+    async def story(_: AsgiApplication) -> None:
+        ending = AsgiApplication(nobody)
+        assert (await Submission(ending, acme.text).run()).status == 201  # its key is known from now on
+        await asyncio.to_thread(ending.close)
+        with pytest.raises(RuntimeError):
+            await asyncio.wait_for(Submission(ending, acme.text).run(), 20)
+        assert ending.group_commit._waiting == {}
+
+    told(story)
+    assert stored()[0] == 1
