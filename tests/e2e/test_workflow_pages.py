@@ -207,7 +207,7 @@ def test_a_workflow_of_five_thousand_tasks_is_usable(browser: Watched, tenant: T
     page.wait_for_selector("text=load-9 499")
     asked = page.evaluate("performance.now() / 1000")
     page.select_option("#sw-flow-graph [data-by]", "task")
-    page.wait_for_selector("#sw-flow-graph canvas")
+    page.wait_for_selector("#sw-flow-graph[data-drawn=task] canvas")
     page.evaluate("new Promise((drawn) => requestAnimationFrame(() => setTimeout(drawn)))")
     each = page.evaluate("performance.now() / 1000") - asked
     page.fill("[data-search]", "load-7 77")

@@ -268,18 +268,22 @@
     ArrowUp: () => cy.panBy({ x: 0, y: 60 }), ArrowDown: () => cy.panBy({ x: 0, y: -60 }),
   };
   part.addEventListener("click", (event) => cy && ACTS[event.target.closest("[data-act]")?.dataset.act]?.());
-  by.addEventListener("change", draw);
+  by.addEventListener("change", drawAndTell);
   search.addEventListener("input", () => cy && find());
   search.addEventListener("keydown", (event) => event.key === "Enter" && cy && (event.preventDefault(), next()));
   stage.addEventListener("keydown", (event) => cy && KEYS[event.key] && (event.preventDefault(), KEYS[event.key]()));
   new MutationObserver(() => cy && cy.style(style(cy.scratch("huge")))).observe(document.documentElement, { attributes: true, attributeFilter: ["class"] });
   new ResizeObserver(() => cy && (cy.resize(), begin())).observe(stage);
 
+  function drawAndTell() {
+    draw();
+    part.dataset.drawn = by.value; // for whoever waits for it
+  }
+
   SW.show((now) => {
     const first = !flow;
     flow = now;
     if (first) by.value = SW.grouping(EACH);
-    draw();
-    part.dataset.drawn = by.value; // for whoever waits for it
+    drawAndTell();
   });
 })();
