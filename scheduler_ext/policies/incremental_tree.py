@@ -84,14 +84,14 @@ class RunningTree(TreeChooser):
         self._open: list[list[Branch]] = []
         self._sorted: dict[Any, list[list[Branch]]] = {}
         self._sort_roots()
-        self._all, self._sole = self._open, (self._open[0][0] if len(self._roots) == 1 else None)
-        """All trees by category; and the one, where all lines stand in one."""
+        self._all = self._open
         of_account: dict[Path, list[Branch]] = {}
         for (_, _, path), branch in self._branches.items():
             of_account.setdefault(path, []).append(branch)
-        for line_id, path in self._paths.items():
-            chain = [branch for length in range(len(path), 0, -1) for branch in of_account[path[:length]]]
-            self._lines[line_id].chain = chain
+        self._chains = {
+            line_id: [branch for length in range(len(path), 0, -1) for branch in of_account[path[:length]]]
+            for line_id, path in self._paths.items()
+        }
         self._ages = [
             Ages(self._accounts[path], branches) for path, branches in of_account.items() if not branches[0].leaf
         ]
@@ -104,7 +104,7 @@ class RunningTree(TreeChooser):
             else {}
         )
         self._deepest = [branch for _, branch in sorted(self._branches.items(), key=lambda item: -len(item[0][2]))]
-        self._fades_s = rules.memory_s or SHORT_MEMORY_S
+        self._memory_s = rules.memory_s
         if rules.memory_s:
             self._grown = 1.0
             for account in self._accounts.values():
@@ -120,15 +120,13 @@ class RunningTree(TreeChooser):
 
     def pick(self) -> tuple[LineView, TaskView] | None:
         """The next task to try, among those that may find room."""
-        line = self._next(self._open)
-        return (line.view, line.heads[line.at]) if line is not None else None
-
-    def _next(self, trees: list[list[Branch]]) -> Line | None:
-        """The line to serve next in some trees, category by category."""
+        trees = self._open
         if len(trees) != 1:
-            return self._first(map(self._front, trees))
-        roots = trees[0]
-        return self._descend(roots[0]) if len(roots) == 1 else self._front(roots)
+            line = self._first(map(self._front, trees))
+        else:
+            roots = trees[0]
+            line = self._descend(roots[0]) if len(roots) == 1 else self._front(roots)
+        return (line.view, line.heads[line.at]) if line is not None else None
 
     def _front(self, roots: list[Branch]) -> Line | None:
         """The line to serve next in the trees of one category."""
@@ -160,13 +158,12 @@ class RunningTree(TreeChooser):
     def _charge(self, account: Account, kind: WorkKind, milli: int, vector: Vector) -> None:
         """As in a round, where time stands still; it runs twice for every task of a trace."""
         growth = self._grown if self._grown_at == self.now else self._growth()
-        each, above, plain, step = account, account.parent, self._plain_key, self._step
-        if milli < 0:
-            step = -step
+        each, above, plain = account, account.parent, self._plain_key
+        step = self._step if milli > 0 else -self._step
         while above is not None:
-            share, served, at = each.share, each.served, each.served_at
-            if at != growth:
-                served = each.served = served + share * (growth - at)
+            share = each.share
+            if each.served_at != growth:
+                each.served += share * (growth - each.served_at)
                 each.served_at = growth
             if step:
                 share = each.share = share + step
@@ -174,8 +171,8 @@ class RunningTree(TreeChooser):
             else:
                 each.hold(kind, milli, vector)
                 share = each.share
-            each.tie = (served - share * growth) / each.turns
-            each.key = share * each.weight if plain else self._rules.key(each)  # without a memory nothing is past
+            each.tie = (each.served - share * growth) / each.turns
+            each.key = (share + each.past) * each.weight if plain else self._rules.key(each)
             each, above = above, above.parent
         if each.counts:
             each.hold(kind, milli, vector)
@@ -189,7 +186,7 @@ class RunningTree(TreeChooser):
         state, kind = self._lines[line.line_id], task.kind
         taken = line.vector if self._step or kind is WorkKind.PROCESS else taken_by(line, kind)
         self._charge(state.leaf.account, kind, milli, taken)
-        state.step()
+        state.advance()
         state.top.waits -= 1
 
     def accept_alone(self, line: LineView, task: TaskView) -> None:
@@ -213,7 +210,12 @@ class RunningTree(TreeChooser):
     @property
     def waits_for_room(self) -> bool:
         """Whether something was passed over and must be tried again once there is room."""
-        return bool(self._shut or self.blocked or self._skipped or self._dropped)
+        return bool(self._shut) or self.passed_over
+
+    @property
+    def passed_over(self) -> bool:
+        """The same, but for categories at their ceilings."""
+        return bool(self.blocked or self._skipped or self._dropped)
 
     @property
     def is_shut(self) -> bool:
@@ -224,28 +226,26 @@ class RunningTree(TreeChooser):
                   more: bool) -> tuple[LineView, TaskView] | None:  # fmt: skip
         """The task that starts in the place of one that has just ended: all ask for the same, and all that wait were refused.
 
-        It is the next of all categories, at their ceilings or not; they stay at them if ``more`` wait. ``None`` where
-        something was passed over, or who is next may not start. ``is_full`` tells whether no room is left.
+        Categories at their ceilings are opened to see who is next, and shut again if ``more`` wait.
         """
-        del is_full
-        if self.blocked or self._skipped or self._dropped:
-            return None
         if self._left or self._ages:
             self.settle()
-        state = self._next(self._all) if self._sole is None else self._descend(self._sole)
-        if state is None:
-            return None
-        view, task = state.view, state.heads[state.at]
-        if (self._bounded and self.refusal(view, task, MILLI)) or not would_open(view, 1):
-            return None
-        self.accept(view, task)
-        if not more:
-            self._open_all()
-        return view, task
-
-    def _open_all(self) -> None:
-        """Open the categories that were at their ceilings."""
+        kept, opened = self._shut, self._open
         self._shut, self._open = set(), self._all
+        picked = self.pick()
+        if picked is None or (self._bounded and self.refusal(*picked, MILLI)) or not would_open(picked[0], 1):
+            return None
+        self.accept(*picked)
+        if more:
+            self._shut_again(kept, opened, is_full)
+        return picked
+
+    def _shut_again(
+        self, shut: set[tuple[int, WorkKind]], opened: list[list[Branch]], is_full: Callable[[], bool]
+    ) -> None:
+        """Shut the categories that were at their ceilings; ``is_full`` tells whether no room is left."""
+        del is_full
+        self._shut, self._open = shut, opened
 
     @property
     def has_floors(self) -> bool:
@@ -278,11 +278,10 @@ class RunningTree(TreeChooser):
             place = place_of(task, line.line_id)
             for ages in self._ages_above[line.line_id]:
                 heappush(ages.heap, (place, id(task), task))
-        if at >= len(heads):
+        if at >= len(heads) or heads[-1].rank <= task.rank:
             heads.append(task)
-        elif heads[-1].rank <= task.rank:
-            heads.append(task)
-            return
+            if at < len(heads) - 1:
+                return
         else:
             insort(heads, task, lo=at, key=_rank)
             if heads[at] is not task:
@@ -305,22 +304,16 @@ class RunningTree(TreeChooser):
     def release(self, line: LineView, milli: int = MILLI) -> None:
         """Give back what an ended task of ``line`` held."""
         state = self._lines[line.line_id]
-        back = () if self._step else self._back_of(line)
-        self._charge(state.leaf.account, line.kind, -milli, back)
-        top = state.top
-        if not top.share and not top.waits:
-            self._share_out(self._due - top.turns)
+        back = self._returned.get(line.line_id)
+        if back is None and not self._step:
+            back = self._returned[line.line_id] = tuple([-need for need in taken_by(line, line.kind)])
+        self._charge(state.leaf.account, line.kind, -milli, back or ())
+        if not state.top.waits and not state.top.share:
+            self._share_out(self._due - state.top.turns)
         clock = self._clock
-        for branch in state.chain:
+        for branch in self._chains[line.line_id]:
             if branch.heap:
                 branch.push(clock)
-
-    def _back_of(self, line: LineView) -> Vector:
-        """What a task of a line gives back, as a negative amount."""
-        back = self._returned.get(line.line_id)
-        if back is None:
-            back = self._returned[line.line_id] = tuple([-need for need in taken_by(line, line.kind)])
-        return back
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
         """As in a round; after a lack of room, all that ask for the same wait."""
@@ -371,7 +364,7 @@ class RunningTree(TreeChooser):
         """
         if self._grown_at != self.now:
             self._grown_at = self.now
-            span = (self.now - self._landmark) / self._fades_s
+            span = (self.now - self._landmark) / (self._memory_s or SHORT_MEMORY_S)
             if span > MAX_SPAN:
                 self._begin_anew(exp(min(span, 2 * MAX_SPAN)))
                 span = 0.0

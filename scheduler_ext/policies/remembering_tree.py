@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from scheduler_ext.core.types import LineView, Reason, Snapshot, TaskView, Vector, WorkKind
+from scheduler_ext.core.types import Reason, Snapshot, Vector, WorkKind
 from scheduler_ext.policies.accounts import Account
 from scheduler_ext.policies.incremental_tree import RunningTree
 from scheduler_ext.policies.tree import Rules
@@ -67,16 +67,14 @@ class RememberingTree(RunningTree):
         if each.counts:
             each.hold(kind, milli, vector)
 
-    def hand_over(self, would_open: Callable[[LineView, int], bool], is_full: Callable[[], bool], *,
-                  more: bool) -> tuple[LineView, TaskView] | None:  # fmt: skip
-        """As without a memory; but categories are shut again one by one, as each look brings what is in front up to date."""
-        found = super().hand_over(would_open, is_full, more=more)
-        if found is not None and more:
-            self._open_all()
-            full = is_full()
-            while not full and (picked := self.pick()) is not None:
-                self.reject(*picked, Reason.PEAK)
-        return found
+    def _shut_again(
+        self, shut: set[tuple[int, WorkKind]], opened: list[list[Branch]], is_full: Callable[[], bool]
+    ) -> None:
+        """One by one, as each look brings what is in front up to date."""
+        del shut, opened
+        full = is_full()
+        while not full and (picked := self.pick()) is not None:
+            self.reject(*picked, Reason.PEAK)
 
     def _place_anew(self, account: Account, left: float, unit: float) -> None:
         del left

@@ -1,9 +1,10 @@
 """The chooser behind every share policy: a tree of accounts, served by the smallest key at each level.
 
-Inside every category stands the same tree (tenants, or pools with tenants in them); its accounts span the categories.
-What is past its latest start is one more category, before all others. A category comes before the next only for those
-at the top who have not got their fair share: their weight over the weights of all who have work. Beyond it whoever
-holds least is next, whatever the category; and of those who hold alike, whoever was served least lately.
+Inside every category stands the same tree (tenants, or pools with tenants in them); its accounts span the
+categories. What is past its latest start is one more category, before all others. A category comes before the next
+only for those at the top who have not got their fair share: their weight over the weights of all who have work.
+Beyond it whoever holds least is next, whatever the category; and of those who hold alike, whoever was served least
+lately.
 
 Entries wait in heaps and are brought up to date only when they come to the front, so a pick or an answer costs the
 logarithm of the number of lines. The simulator keeps one such tree for a whole run: it offers tasks as they arrive and
@@ -180,7 +181,7 @@ class TreeChooser(Chooser):
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         state = self._lines[line.line_id]
         self._charge(state.leaf.account, task.kind, milli, taken_by(line, task.kind))
-        state.step()
+        state.advance()
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
         """Take note: the task just picked stays, and with it all that the reason covers."""
@@ -298,10 +299,7 @@ class TreeChooser(Chooser):
         branch, closed, clock = root, self._closed, self._clock
         while True:
             if branch.leaf:
-                heap = branch.heap
-                line: Line | None = heap[0][1] if heap else None
-                if line is not None and line.entry is not heap[0]:  # seldom
-                    line = branch.front_line()
+                line = branch.front_line()
                 if line is not None:
                     return line
             else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ Place = tuple[tuple[int, int], int, float, int]
 class Line:
     """A line and the place reached in it."""
 
-    __slots__ = ("alone", "at", "chain", "entry", "heads", "leaf", "skipped", "top", "view")
+    __slots__ = ("alone", "at", "entry", "heads", "leaf", "skipped", "top", "view")
 
     def __init__(self, view: LineView, leaf: Branch) -> None:
         self.view = view
@@ -37,8 +37,6 @@ class Line:
         self.skipped: list[TaskView] = []
         """Tasks passed over since the line was last reopened."""
         self.entry: Any = None
-        self.chain: Sequence[Branch] = ()
-        """In a simulated run: the branches of its accounts in all trees, leaves first."""
 
     def make_entry(self) -> Any:
         """Its present entry in the heap of its leaf: the rank of the task in front, then the tie-break."""
@@ -48,23 +46,18 @@ class Line:
         return entry
 
     def advance(self) -> None:
-        """Go on to the next task though nothing was charged for this one; the line is in front in its leaf."""
-        self.step()
-        self.leaf.touch()
-
-    def step(self) -> None:
-        """Go on to the next task after this one was charged: that outdates the entries above already."""
-        at = self.at = self.at + 1
-        heads = self.heads
-        if at < len(heads):
+        """Go on to the next task; the line is in front in its leaf."""
+        self.at += 1
+        if self.at < len(self.heads):
             heapreplace(self.leaf.heap, self.make_entry())
-            if at > _TRIM and at * 2 > len(heads):
+            if self.at > _TRIM and self.at * 2 > len(self.heads):
                 keep = len(self.skipped)
-                del heads[: at - keep]
+                del self.heads[: self.at - keep]
                 self.at = keep
         else:
             self.entry = None
             heappop(self.leaf.heap)
+        self.leaf.touch()
 
     def drop(self) -> None:
         """Close the line for the rest of the round."""
@@ -75,15 +68,13 @@ class Line:
 class Branch:
     """One account in one category: children, or for a leaf lines, in a heap."""
 
-    __slots__ = ("account", "below", "category", "entry", "floor", "heap", "leaf", "seen", "top", "up")
+    __slots__ = ("account", "below", "category", "entry", "heap", "leaf", "seen", "top", "up")
 
     def __init__(self, account: Account, up: Branch | None, category: int, *, leaf: bool) -> None:
         self.account = account
         self.up = up
         self.top: Branch = self if up is None or up.up is None else up.top
         """The branch below the root in which it stands."""
-        self.floor = account.floor if self.top is self else 0
-        """Its guaranteed share where that puts it in front of others: at the top. Inside a pool its policy's key does so."""
         self.category = category
         self.below = 0
         """The number of its children; the heap may hold some more than once, all but one entry outdated."""
@@ -137,18 +128,20 @@ class Branch:
         """
         account = self.account
         if self.leaf:
-            heap = self.heap
-            if not heap or heap[0][1].entry is not heap[0]:  # out of date
+            front = self.heap[0] if self.heap else None
+            if front is None or front[1].entry is not front:  # out of date
                 line = self.front_line()
-                if line is None:
-                    self.entry = None
-                    return None
-            place = heap[0][0]
+                front = line.entry if line is not None else None
+            if front is None:
+                self.entry = None
+                return None
+            place = front[0]
         else:
             place = account.place
         self.seen = account.version
-        entry = self.entry = (account.share >= self.floor, account.key, account.tie, place, clock(), self)
-        return entry
+        stage = self.top is self and account.share >= account.floor
+        self.entry = (stage, account.key, account.tie, place, clock(), self)
+        return self.entry
 
     def leave(self) -> None:
         """Take it out of the heap above, where it is in front: nothing is left in it."""
@@ -161,13 +154,12 @@ class Branch:
         up = self.up
         if up is None or not self.heap:
             return
-        heap = up.heap
-        if len(heap) > _STALE + 2 * up.below:
-            heap[:] = [entry for entry in heap if entry[5].entry is entry]
-            heapify(heap)
+        if len(up.heap) > _STALE + 2 * up.below:
+            up.heap[:] = [entry for entry in up.heap if entry[5].entry is entry]
+            heapify(up.heap)
         entry = self.make_entry(clock)
         if entry is not None:
-            heappush(heap, entry)
+            heappush(up.heap, entry)
 
     def touch(self) -> None:
         """Note that its front has changed: its entries above are renewed when they come to the front."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 from scheduler_ext.conf import PROMOTE_LEAD_MS, SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.labels import Labels
+from scheduler_ext.core.resources import fits
 from scheduler_ext.core.types import LATE_GROUP, MILLI, LineView, Reason, Snapshot, TenantView, Vector, WorkKind
 from scheduler_ext.policies.base import OrderPolicy, SharePolicy
 from scheduler_ext.policies.remembering_tree import running_tree
@@ -21,7 +22,6 @@ from scheduler_ext.policies.tree import Rules
 from scheduler_ext.round.gate import Gate, expected_end
 from scheduler_ext.round.longest_waiting import make_room
 from scheduler_ext.round.node_account import Node
-from scheduler_ext.simulation.freed import Freed
 from scheduler_ext.simulation.layout import edges_of, is_alike, lines_of, one_node, tenants_of
 from scheduler_ext.simulation.learning import Learning
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
@@ -89,31 +89,24 @@ class Engine:
         self._learning, self._until = learning, until
         self._plain = not (self._backfill or self._slicing or self._preemptor or self._timers)
         """Whether room alone decides about a job that arrives while nothing waits."""
-        self._pieces = self._slicing or self._preemptor is not None
-        """Whether a job may run in several pieces."""
         self._alike = alike and len(seen.nodes) == 1 and not (self._backfill or self._preemptor or self._timers)
         """Whether any job may take the place of any other, as far as room goes."""
         self._begin(trace)
 
     def _begin(self, trace: Trace) -> None:
         self._alarm: int | None = None
+        self._began: dict[int, int] = {}
+        """With pre-emption: when each running job last began."""
         self._ends: list[tuple[int, int, Job]] = []
-        self._freed = Freed(self._gate.ledger)
-        self._over = self._freed.over
+        self._over: list[tuple[Node, LineView, float | None]] = []
+        """Room of ended jobs that the ledger does not have back yet."""
+        self._freed: list[Node] = []
         self._fresh = False
         """Whether something became ready that no decision has looked at."""
         self._stuck = False
         """With jobs that are alike: whether nothing starts before something has ended."""
         self._queue = Waiting()
         self._children, self._missing = edges_of(trace)
-        self._told: list[Callable[[Job], None]] = []
-        """What hears of each job that has ended."""
-        if self._learning is not None:
-            self._told.append(self._learning.ended)
-        if self._children:
-            self._told.append(self._release_children)
-        if self._progress is not None:
-            self._told.append(self._report)
         self._serving: dict[int, int] = {}
         self._now = self._next = 0
         self._waiting = self._ended = self._preemptions = self._decisions = self._backfilled = 0
@@ -133,52 +126,58 @@ class Engine:
             if collecting:
                 gc.enable()
         return Run(
-            label=f"{self._order.name}/{self._share_name}", trace=self._trace, cell=self._cell, tenants=self._tenants,
-            started_us=self._started, ended_us=self._finished, segments=self._segments, unplaced=self._unplaced,
-            preemptions=self._preemptions, decisions=self._decisions, backfilled=self._backfilled,
+            label=f"{self._order.name}/{self._share_name}",
+            trace=self._trace,
+            cell=self._cell,
+            started_us=self._started,
+            ended_us=self._finished,
+            preemptions=self._preemptions,
+            decisions=self._decisions,
             seconds=clock() - begin,
-        )  # fmt: skip
+            segments=self._segments,
+            unplaced=self._unplaced,
+            backfilled=self._backfilled,
+            tenants=self._tenants,
+        )
 
     def _loop(self) -> None:
         """Event by event: what ends, then what arrives, then what can start."""
         jobs, ends, promotions, chooser = self._trace.jobs, self._ends, self._promotions, self._chooser
-        arrivals = [*[job.arrived_us for job in jobs], NO_EVENT]
-        plain, alike, over, until = self._plain, self._alike, self._over, self._until
-        arrives = arrivals[0]
+        arrivals = [*(job.arrived_us for job in jobs), NO_EVENT]
+        plain, alike, over = self._plain, self._alike, self._over
         while True:
-            now = ends[0][0] if ends and ends[0][0] < arrives else arrives
+            now = arrivals[self._next]
+            if ends and ends[0][0] < now:
+                now = ends[0][0]
             if now == NO_EVENT and not self._goes_on():
                 break
             if promotions or not plain:
-                now = self._follow(self._next_time(now))
-            else:
-                self._now = now
-                chooser.now = now / 1e6
+                now = self._next_time(now)
+            self._now = now
+            chooser.now = now / 1e6
+            if promotions or not plain:
+                self._follow(now)
             while ends and ends[0][0] == now:
                 self._end(heappop(ends)[2])
-            while arrives == now:
+            while arrivals[self._next] == now:
                 self._arrive(jobs[self._next])
-                arrives = arrivals[self._next]
-            if over:
-                if not (alike and self._swap()):
-                    self._decide()
-            elif not (alike and self._stuck):
+            if over or not (self._stuck and alike):
                 self._decide()
-            if until is not None and self._started[until] >= 0:
+            if self._until is not None and self._started[self._until] >= 0:
                 return
         self._give_up()
 
     def _decide(self) -> None:
         if self._waiting:
-            if not self._alike or self._over or not self._is_stuck():
+            if not self._alike or not (self._swap() if self._over else self._is_stuck()):
                 self._drain()
             if self._preemptor is not None:
                 self._preempt(self._preemptor)
         elif self._over and not self._alike:
-            self._freed.give_back()
+            self._give_back()
             if self._chooser.waits_for_room:
                 self._chooser.reopen(self._has_room)
-            self._freed.forget()
+            self._freed.clear()
 
     def _next_time(self, now: int) -> int:
         """When something happens next: at ``now`` something ends or arrives."""
@@ -191,19 +190,16 @@ class Engine:
             now, self._alarm = self._alarm, None
         return now
 
-    def _follow(self, now: int) -> int:
-        """Go on to ``now``, with what comes about by time alone."""
+    def _follow(self, now: int) -> None:
+        """What comes about by time alone."""
         job: Any
         promotions = self._promotions
-        self._now = now
-        self._chooser.now = now / 1e6
         if self._timers is not None and self._timers.follow(now):
             for job in self._timers.going_on():  # other ceilings hold, or a rate allows another start
                 self._chooser.offer(job.line, job)
             self._chooser.reopen(self._has_room)
         while promotions and promotions[0][0] <= now:
             self._promote(heappop(promotions)[1])
-        return now
 
     def _give_up(self) -> None:
         """Report the jobs that wait at the end for a window that never opens."""
@@ -269,29 +265,29 @@ class Engine:
     def _end(self, job: Any) -> None:
         if self._slicing and job.remaining_us > job.turn_us and self._goes_round_alone(job):
             return
-        line = job.line
+        node, line = job.node, job.line
         if not self._alike:
             self._gate.uncount(line, job, MILLI)
         self._chooser.release(line)
-        self._over.append((job.node, line, job.ends_at))
-        if self._pieces and self._ends_a_piece(job, line):
-            return
-        self._finished[job.index] = self._now
-        for tell in self._told:
-            tell(job)
-
-    def _ends_a_piece(self, job: Any, line: LineView) -> bool:
-        """Note that a job ran until now; True when it has to go on later."""
-        began = self._now - job.turn_us
+        self._over.append((node, line, job.ends_at))
         if self._preemptor is not None:
-            began = self._preemptor.ended(job)
-        self._segments.append((job.index, began, self._now))
+            self._preemptor.ended(job)
+            if not self._slicing:
+                self._segments.append((job.index, self._began[job.index], self._now))
         if self._slicing:
+            self._segments.append((job.index, self._now - job.turn_us, self._now))
             job.remaining_us -= job.turn_us
             if job.remaining_us > 0:
                 self._go_on_later(job, line)
-                return True
-        return False
+                return
+        self._finished[job.index] = self._now
+        self._ended += 1
+        if self._learning is not None:
+            self._learning.ended(job)
+        if self._children:
+            self._release_children(job)
+        if self._progress is not None and self._ended % PROGRESS_EVERY == 0:
+            self._progress(self._ended)
 
     def _goes_round_alone(self, job: Job) -> bool:
         """While nobody waits, nobody is asked to yield: turn follows turn until the next arrival, as one event.
@@ -318,12 +314,6 @@ class Engine:
         job.rank = self._order.rank(job)
         self._wait(line, job)
 
-    def _report(self, job: Job) -> None:
-        del job
-        self._ended += 1
-        if self._progress is not None and self._ended % PROGRESS_EVERY == 0:
-            self._progress(self._ended)
-
     def _release_children(self, job: Job) -> None:
         for index in self._children[job.index]:
             self._missing[index] -= 1
@@ -341,10 +331,10 @@ class Engine:
         chooser.settle()
         self._fresh = self._stuck = False
         if self._over:
-            self._freed.give_back()
+            self._give_back()
             ledger.forget_reservations()
             chooser.reopen(self._has_room)
-            self._freed.forget()
+            self._freed.clear()
             if self._backfill:
                 if self._learning is not None:
                     self._learning.correct(self._now)
@@ -380,9 +370,9 @@ class Engine:
             node: Any = self._over.pop()[0]
         else:
             if self._over:
-                self._freed.give_back()
+                self._give_back()
                 gate.ledger.forget_reservations()
-                self._freed.forget()
+                self._freed.clear()
             gate.now = self._now / 1e6
             if gate.refusal(line, job, 0) or chooser.refusal(line, job, MILLI):
                 return False
@@ -404,7 +394,7 @@ class Engine:
     def _preempt(self, preemptor: Preemptor) -> None:
         """End jobs that stand in the way of a starving pool; they wait again in their places and spend no attempt."""
         while True:
-            stopped, self._alarm = preemptor.check(self._now)
+            stopped, self._alarm = preemptor.check(self._now, self._began)
             if not stopped:
                 return
             for job in stopped:
@@ -415,7 +405,8 @@ class Engine:
         line = job.line
         self._ends[:] = [end for end in self._ends if end[2] is not job]
         heapify(self._ends)
-        self._segments.append((job.index, preemptor.ended(job), self._now))
+        preemptor.ended(job)
+        self._segments.append((job.index, self._began[job.index], self._now))
         self._gate.uncount(line, job, MILLI)
         self._chooser.release(line)
         self._over.append((job.node, line, job.ends_at))
@@ -432,51 +423,52 @@ class Engine:
 
         The same decision as the long way: afterwards as much is in use as before, and the others are refused as before.
         """
-        waiting, over = self._waiting, self._over
-        if not waiting or len(over) > 1 or (not self._stuck and self._fresh and not self._is_full()):
+        chooser, over = self._chooser, self._over
+        if len(over) > 1 or chooser.passed_over or (self._fresh and not self._stuck and not self._is_full()):
             return False
-        more = waiting > 1
-        picked = self._chooser.hand_over(self._gate.would_open, self._is_full, more=more)
+        more = self._waiting > 1
+        picked = chooser.hand_over(self._gate.would_open, self._is_full, more=more)
         if picked is None:
             return False
         self._decisions += 1
-        if not more:
-            self._stuck = False
-        line, job = picked
-        self._start(job, over.pop()[0], line)
+        self._stuck = self._stuck and more
+        self._start(picked[1], over.pop()[0], picked[0])
         return True
 
     def _is_full(self) -> bool:
         return not self._gate.ledger.has_room(self._kinds)
 
+    def _give_back(self) -> None:
+        ledger = self._gate.ledger
+        for node, line, ends_at in self._over:
+            ledger.release_exclusive(node, ledger.shape(line.vector, line.kind, None, line.labels), ends_at)
+            self._freed.append(node)
+        self._over.clear()
+
     def _start(self, job: Any, node: Node, line: LineView) -> None:
         self._waiting -= 1
-        now, index = self._now, job.index
+        now = self._now
         job.node = node
-        if self._started[index] < 0:
-            self._started[index] = now
+        if self._backfill:
+            self._queue.remove(job)
+            self._backfilled += self._gate.ledger.keeps_room
+        if self._started[job.index] < 0:
+            self._started[job.index] = now
         if self._slicing:
             self._serving[line.line_id] = job.level
             job.turn_us = min(job.remaining_us, self._order.quantum_us(job.level))
             end = now + job.turn_us
         else:
             end = now + job.run_us
-        heappush(self._ends, (end, index, job))
-        if not self._plain:
-            self._note_start(job, now)
-
-    def _note_start(self, job: Any, now: int) -> None:
-        """Tell of a start where more than room decides."""
-        if self._backfill:
-            self._queue.remove(job)
-            self._backfilled += self._gate.ledger.keeps_room
-            job.ends_at = expected_end(job, self._gate.now)
-            if self._learning is not None and job.ends_at is not None:
-                self._learning.started(job, now)
+        job.ends_at = expected_end(job, self._gate.now) if self._backfill else None
+        if self._learning is not None and job.ends_at is not None:
+            self._learning.started(job, now)
+        heappush(self._ends, (end, job.index, job))
         if self._timers is not None:
             self._timers.started(job, now)
         if self._preemptor is not None:
-            self._preemptor.started(job, now)
+            self._began[job.index] = now
+            self._preemptor.started(job)
 
     def _leave(self, line: LineView, job: Any, reason: Reason) -> None:
         if reason in (Reason.NEVER_FITS, Reason.NO_NODE, Reason.NO_LABELS):
@@ -494,4 +486,11 @@ class Engine:
         self._chooser.reject(line, job, reason)
 
     def _has_room(self, vector: Vector, kind: WorkKind, labels: Labels | None) -> bool:
-        return self._backfill or self._freed.has_room(vector, kind, labels)
+        if self._backfill:
+            return True
+        shape = self._gate.ledger.shape(vector, kind, None, labels)
+        needed, among = shape.vector, shape.among
+        return any(
+            node.room(kind) > 0 and fits(needed, node.free) and (among is None or node.index in among)
+            for node in self._freed
+        )

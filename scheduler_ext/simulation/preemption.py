@@ -22,37 +22,32 @@ class Preemptor:
         self._starvation = Starvation()
         self._nodes: dict[int, Node] = {}
         self._jobs: dict[int, dict[int, Job]] = {}
-        self._began_us: dict[int, int] = {}
-        """When each running job last began."""
 
-    def started(self, job: Job, now: int) -> None:
+    def started(self, job: Job) -> None:
         node: Node = job.node
-        self._began_us[job.index] = now
         self._nodes[node.node_id] = node
         self._jobs.setdefault(node.node_id, {})[job.index] = job
 
-    def ended(self, job: Job) -> int:
-        """Take it out; returns when it last began."""
+    def ended(self, job: Job) -> None:
         del self._jobs[job.node.node_id][job.index]
-        return self._began_us[job.index]
 
-    def check(self, now: int) -> tuple[list[Job], int | None]:
+    def check(self, now: int, began_us: dict[int, int]) -> tuple[list[Job], int | None]:
         """The jobs to end now for one pool that has starved long enough, and when to look again."""
 
         def candidates(node: Node, need: Starving) -> list[Running]:
-            return [self._view(job, need) for job in self._jobs[node.node_id].values()]
+            return [self._view(job, need, began_us) for job in self._jobs[node.node_id].values()]
 
         nodes = self._nodes.values()
         room = self._starvation.make_room(self._chooser, nodes, candidates, now=now, delay=self._delay_us)
         running = {str(index): job for jobs in self._jobs.values() for index, job in jobs.items()} if room.tasks else {}
         return [running[name] for name in room.tasks], None if room.look_at is None else int(room.look_at)
 
-    def _view(self, job: Job, need: Starving) -> Running:
+    def _view(self, job: Job, need: Starving, began_us: dict[int, int]) -> Running:
         return Running(
             task_id=str(job.index),
             vector=job.vector,
             priority=job.priority,
-            started_at=self._began_us[job.index] / MICRO,
+            started_at=began_us[job.index] / MICRO,
             idempotent=job.idempotent,
             above_share=spared(self._chooser.account_of(job.line), need.account, job.kind, job.vector),
         )

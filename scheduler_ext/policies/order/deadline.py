@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.policies.base import RankInput
-from scheduler_ext.policies.order.places import ahead, place
+from scheduler_ext.policies.order.places import ahead, by_priority, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,4 +25,4 @@ class Deadline:
         latest = task.latest_start_us
         if latest is None:
             latest = task.arrived_us + self.default_tolerance_s * 1_000_000
-        return place(task.priority, latest - ahead(task.path_us))
+        return by_priority(task.priority), number(latest - ahead(task.path_us))

@@ -12,7 +12,7 @@ from typing import Any
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.policies.base import RankInput
-from scheduler_ext.policies.order.places import ahead, place
+from scheduler_ext.policies.order.places import ahead, by_priority, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,9 @@ class Feedback:
 
     def rank(self, task: RankInput) -> tuple[int, int]:
         """Priority, then arrival with a delay for each turn used."""
-        return place(task.priority, task.arrived_us + task.level * self.boost_ms * 1000 - ahead(task.path_us))
+        return by_priority(task.priority), number(
+            task.arrived_us + task.level * self.boost_ms * 1000 - ahead(task.path_us)
+        )
 
     def quantum_us(self, level: int) -> int:
         return self.quanta_ms[min(level, len(self.quanta_ms) - 1)] * 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from scheduler_ext.policies.base import RankInput
-from scheduler_ext.policies.order.places import ahead, place
+from scheduler_ext.policies.order.places import ahead, by_priority, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,4 +16,4 @@ class Fifo:
 
     def rank(self, task: RankInput) -> tuple[int, int]:
         path_us = task.path_us
-        return place(task.priority, task.arrived_us - ahead(path_us) if path_us else task.arrived_us)
+        return by_priority(task.priority), number(task.arrived_us - ahead(path_us) if path_us else task.arrived_us)

@@ -45,13 +45,6 @@ def number(value: int) -> int:
     return LARGEST_NUMBER if value > 0 else -LARGEST_NUMBER
 
 
-def place(priority: int, at: int) -> tuple[int, int]:
-    """The rank that puts higher priority first, then the smaller number; one call, as each task of a trace needs one."""
-    if -HIGHEST_PRIORITY <= priority <= HIGHEST_PRIORITY and -LARGEST_NUMBER <= at <= LARGEST_NUMBER:
-        return -priority, at
-    return by_priority(priority), number(at)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmallestFirst:
     """Smallest first, and who is large is passed only by what arrives soon enough after it: so nothing starves."""
@@ -73,7 +66,7 @@ class SmallestFirst:
     def rank(self, task: RankInput) -> tuple[int, int]:
         """Priority, then arrival + weight x size, up to the bound; less what its path puts it ahead."""
         guard = min(self.weight * self.size_us(task), self.most_s * 1_000_000)
-        return place(task.priority, task.arrived_us + guard - ahead(task.path_us))
+        return by_priority(task.priority), number(task.arrived_us + guard - ahead(task.path_us))
 
     def size_us(self, task: RankInput) -> int:
         """What it goes by."""
