@@ -44,8 +44,10 @@ class SharedDatabase:
     def __init__(self) -> None:
         self.conn = Connection()
 
-    def repeatable(self, work: Callable[[Any], T], *, tries: int = 1, single: bool = False) -> T:
-        """Run ``work``, in a transaction unless it is a ``single`` statement."""
+    def repeatable(
+        self, work: Callable[[Any], T], *, tries: int = 1, single: bool = False, pipelined: bool = False
+    ) -> T:
+        """Run ``work``, in a transaction unless it is a ``single`` statement; one after the other, ``pipelined`` or not."""
         if single:
             return work(self.conn)
         with transaction.atomic():

@@ -142,7 +142,7 @@ class TestContract:
         lines = [many(number, 8, category=Category(1 + number % 4)) for number in range(1, 1001)]
         view = snapshot(lines, [node(number, 8) for number in range(1, 21)])
         best = min(self._seconds(view, name) for _ in range(4))
-        assert best < 0.05, f"{best * 1000:.1f} ms"
+        assert best < 0.25, f"{best * 1000:.1f} ms; to look through all eight thousand for each would take seconds"
 
     def _seconds(self, view: Snapshot, name: str) -> float:
         policy, conf = share_policy(name), SchedulerConf(round_limit=100, delayable_permille=1000)
