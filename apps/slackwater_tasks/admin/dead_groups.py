@@ -6,8 +6,8 @@ from typing import Any, Final
 
 from django.contrib import messages
 from django.core.exceptions import PermissionDenied
-from django.db.models import CharField, Count, F, Func, Max, Min, QuerySet, Value
-from django.db.models.functions import Cast, Coalesce, Left, NullIf
+from django.db.models import CharField, Count, F, Func, Max, Min, OuterRef, QuerySet, Subquery, Value
+from django.db.models.functions import Cast, Coalesce, Concat, Left, NullIf
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
@@ -18,6 +18,7 @@ from slackwater_adminkit.display import ago
 from slackwater_adminkit.services import tell, why
 from slackwater_tasks.admin import bulk
 from slackwater_tasks.admin.graphs import task_url
+from slackwater_tasks.models import Task
 from slackwater_tasks.read.tasks import word
 
 FIRST: Final = 5
@@ -25,7 +26,7 @@ FIRST: Final = 5
 SHOWN: Final = 100
 LATEST: Final = 5_000
 """So many are looked at, unless all are asked for: a hundred thousand take a second."""
-GROUP: Final = ("task__handler", "outcome", "signature")
+GROUP: Final = ("alike", "outcome")
 VARYING: Final = r"[0-9a-f]{8}-[0-9a-f-]{27}|0x[0-9a-f]+|\d+"
 """Ids, addresses and numbers: two errors that differ in nothing else are alike."""
 
@@ -34,12 +35,22 @@ def _text(function: str, *parts: Any) -> Func:
     return Func(*parts, function=function, output_field=CharField())
 
 
-def with_signature(letters: QuerySet[Any]) -> QuerySet[Any]:
-    """Dead letters with the last line of their error, its numbers left out; else with their reason."""
-    last = _text("substring", _text("rtrim", F("task__error"), Value(" \n")), Value("[^\n]*$"))
-    line = Left(Coalesce(NullIf(last, Value("")), F("reason")), 200)
-    alike = _text("regexp_replace", line, Value(VARYING), Value("#"), Value("gi"))
-    found: QuerySet[Any] = letters.order_by().annotate(signature=alike)
+def alike(handler: str, signature: str) -> str:
+    """What dead letters have in common that failed alike: the handler, and the signature of the error."""
+    return f"{handler}\n{signature}"
+
+
+def with_alike(letters: QuerySet[Any]) -> QuerySet[Any]:
+    """Dead letters with what is :func:`alike`. The signature: the last line of the error without numbers; else the reason.
+
+    Each task is found by its key, once: joined, all tasks might be read through for the few thousand looked at.
+    """
+    last = _text("substring", _text("rtrim", F("error"), Value(" \n")), Value("[^\n]*$"))
+    line = Left(Coalesce(NullIf(last, Value("")), OuterRef("reason")), 200)
+    signature = _text("regexp_replace", line, Value(VARYING), Value("#"), Value("gi"))
+    task = Task.objects.unscoped().filter(pk=OuterRef("task_id"))  # unscoped: that of the dead letter
+    told = task.annotate(alike=Concat(F("handler"), Value("\n"), signature)).values("alike")[:1]
+    found: QuerySet[Any] = letters.order_by().annotate(alike=Subquery(told))
     return found
 
 
@@ -54,7 +65,7 @@ class GroupsMixin(bulk.BulkMixin):
         """The groups, the largest first; a post requeues one."""
         if not self.has_view_permission(request):
             raise PermissionDenied
-        letters = with_signature(self.get_queryset(request).select_related(None).only("task_id"))
+        letters = with_alike(self.get_queryset(request).select_related(None).only("task_id"))
         if request.method == "POST":
             return self.requeue(request, letters)
         beyond = None if "all" in request.GET else self._beyond(request)
@@ -66,7 +77,7 @@ class GroupsMixin(bulk.BulkMixin):
         groups = [
             {
                 **group,
-                "handler": group["task__handler"],
+                **dict(zip(("handler", "signature"), group["alike"].split("\n", 1), strict=True)),
                 "word": word(Outcome(group["outcome"])).replace("_", " ") if group["outcome"] else "–",
                 "url": task_url(group["example"]),
                 "edit": reverse("admin:slackwater_tasks_task_edit", args=[group["example"]]),
@@ -100,7 +111,7 @@ class GroupsMixin(bulk.BulkMixin):
             return HttpResponseRedirect(request.path)
         given = request.POST
         chosen = letters.filter(
-            task__handler=given.get("handler", ""), signature=given.get("signature", ""),
+            alike=alike(given.get("handler", ""), given.get("signature", "")),
             outcome=int(given["outcome"]) if given.get("outcome", "").isdecimal() else None,
         )  # fmt: skip
         what = f"dead letters of {given.get('handler') or 'scripts'}: {given.get('signature', '')}"
