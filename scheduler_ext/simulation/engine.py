@@ -195,8 +195,11 @@ class Engine:
         job: Any
         promotions = self._promotions
         if self._timers is not None and self._timers.follow(now):
-            for job in self._timers.going_on():  # other ceilings hold, or a rate allows another start
+            going = list(self._timers.going_on())  # other ceilings hold, or a rate allows another start
+            for job in going:
                 self._chooser.offer(job.line, job)
+            if self._backfill:
+                self._queue.go_on(going)
             self._chooser.reopen(self._has_room)
         while promotions and promotions[0][0] <= now:
             self._promote(heappop(promotions)[1])
@@ -270,6 +273,7 @@ class Engine:
             self._gate.uncount(line, job, MILLI)
         self._chooser.release(line)
         self._over.append((node, line, job.ends_at))
+        job.ends_at = None
         if self._preemptor is not None:
             self._preemptor.ended(job)
             if not self._slicing:
@@ -339,7 +343,7 @@ class Engine:
                 if self._learning is not None:
                     self._learning.correct(self._now)
                 queue = self._queue
-                queue.kept = make_room(gate, chooser, queue.kept, queue.turns, queue.longest(), self._place)
+                queue.keep(make_room(gate, chooser, queue.kept, queue.turns, queue.longest(), self._place))
         passed_over = 0
         while passed_over < BACKFILL_DEPTH and ledger.has_room(self._kinds):
             picked = chooser.pick()
@@ -410,6 +414,7 @@ class Engine:
         self._gate.uncount(line, job, MILLI)
         self._chooser.release(line)
         self._over.append((job.node, line, job.ends_at))
+        job.ends_at = None
         self._preemptions += 1
         self._wait(line, job)
 
@@ -471,19 +476,18 @@ class Engine:
             self._preemptor.started(job)
 
     def _leave(self, line: LineView, job: Any, reason: Reason) -> None:
-        if reason in (Reason.NEVER_FITS, Reason.NO_NODE, Reason.NO_LABELS):
-            # It would wait for ever: it leaves its line, as upkeep gives up what no node can ever run.
+        never = reason in (Reason.NEVER_FITS, Reason.NO_NODE, Reason.NO_LABELS)
+        if not never and (reason is not Reason.RATE or self._timers is None):
+            self._chooser.reject(line, job, reason)
+            return
+        if self._backfill:
+            self._queue.remove(job)
+        self._chooser.leave(line, job)
+        if never:  # it would wait for ever: upkeep gives up what no node can ever run
             self._unplaced[job.index] = reason.value
             self._waiting -= 1
-            if self._backfill:
-                self._queue.remove(job)
-            self._chooser.leave(line, job)
-            return
-        if reason is Reason.RATE and self._timers is not None:
-            self._chooser.leave(line, job)
+        elif self._timers is not None:
             self._timers.park(job, line)
-            return
-        self._chooser.reject(line, job, reason)
 
     def _has_room(self, vector: Vector, kind: WorkKind, labels: Labels | None) -> bool:
         if self._backfill:

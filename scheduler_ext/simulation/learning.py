@@ -52,7 +52,7 @@ class Learning:
         while due and due[0][0] <= now_s:
             at, index, began, job = heappop(due)
             if job.ends_at != at:
-                continue  # it has ended
+                continue  # it runs no more, or anew
             given = self._given[index]
             cap_s = given / MICRO if given else INFINITE
             job.ends_at = max(at, now_s + remaining_s(now_s - began, at - began, cap_s))
@@ -63,7 +63,6 @@ class Learning:
                 heappush(due, (job.ends_at, index, began, job))
 
     def ended(self, job: Job) -> None:
-        job.ends_at = None
         for tenant, handler in ((job.tenant, job.handler), (ALL, "")) if self._learns else ():
             key = tenant, handler
             runs = self._runs.setdefault(key, [])

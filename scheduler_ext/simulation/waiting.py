@@ -1,9 +1,9 @@
-"""What waits in a simulated run, by tenant and in order of arrival, and what room is kept for."""
+"""What waits in lines of a simulated run, by tenant and in order of arrival, and what room is kept for."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -21,15 +21,30 @@ class Waiting:
         self._queues: dict[int, OrderedDict[int, Job]] = {}
         self.turns: dict[str, float] = {}
         """When room was last kept for each top-level account."""
-        self.kept: tuple[LineView, Any] | None = None
+        self._kept: Any = None
+
+    @property
+    def kept(self) -> tuple[LineView, Any] | None:
+        """The job that room is kept for, in the line where it waits by now: one short of time has moved on."""
+        return None if self._kept is None else (self._kept.line, self._kept)
+
+    def keep(self, found: tuple[LineView, Any] | None) -> None:
+        self._kept = None if found is None else found[1]
 
     def add(self, job: Job) -> None:
         self._queues.setdefault(job.tenant, OrderedDict())[job.index] = job
 
+    def go_on(self, jobs: Sequence[Job]) -> None:
+        """Add jobs that have been parked beside their lines: they came before what has waited meanwhile."""
+        for job in reversed(jobs):
+            self.add(job)
+            self._queues[job.tenant].move_to_end(job.index, last=False)
+
     def remove(self, job: Job) -> None:
+        """Take out what starts, is parked, or can never start."""
         del self._queues[job.tenant][job.index]
-        if self.kept is not None and self.kept[1] is job:
-            self.kept = None
+        if self._kept is job:
+            self._kept = None
 
     def longest(self) -> Iterator[tuple[LineView, Any]]:
         """The jobs of each tenant that have waited longest."""
