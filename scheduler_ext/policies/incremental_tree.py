@@ -16,6 +16,8 @@ from scheduler_ext.policies.holdings import taken_by
 from scheduler_ext.policies.tree import SHORT_MEMORY_S, Path, Rules, TreeChooser
 from scheduler_ext.policies.tree_nodes import Branch, Line, Place, place_of
 
+LOOKED_AT: Final = 4
+"""Tasks of a line, first in line first, of which one may start for an account that starves."""
 MAX_SPAN: Final = 300.0
 """After so many times the memory all that is remembered is counted from a new landmark, so that no number overflows."""
 
@@ -49,7 +51,7 @@ class Ages:
 
 
 class Starving(NamedTuple):
-    """An account below its minimum share, and the first of its tasks that would start."""
+    """An account below its minimum share, and the first of its tasks that may start."""
 
     account: Account
     line: LineView
@@ -254,15 +256,21 @@ class RunningTree(TreeChooser):
     def account_of(self, line: LineView) -> Account:
         return self._lines[line.line_id].leaf.account
 
-    def starving(self) -> list[Starving]:
-        """The accounts below their minimum share that have work waiting."""
+    def starving(self, may_start: Callable[[LineView, TaskView], bool]) -> list[Starving]:
+        """The accounts below their minimum share that have work waiting which may start, were there room for it."""
         found: dict[int, Starving] = {}
         for state in self._lines.values():
-            waiting = state.skipped or state.heads[state.at : state.at + 1]
-            each: Account | None = state.leaf.account
-            while waiting and each is not None:
-                if each.share < each.floor and (id(each) not in found or waiting[0].rank < found[id(each)].head.rank):
-                    found[id(each)] = Starving(each, state.view, waiting[0])
+            waiting = [*state.skipped[:LOOKED_AT], *state.heads[state.at : state.at + LOOKED_AT]]
+            each: Account | None = state.leaf.account if waiting else None
+            head: TaskView | None = None
+            while each is not None:
+                if each.share < each.floor:
+                    if head is None:
+                        head = next((task for task in waiting if may_start(state.view, task)), None)
+                    if head is None:
+                        break
+                    if id(each) not in found or head.rank < found[id(each)].head.rank:
+                        found[id(each)] = Starving(each, state.view, head)
                 each = each.parent
         return list(found.values())
 

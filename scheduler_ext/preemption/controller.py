@@ -122,6 +122,7 @@ class TurnTaking:
         self._next = now + POLL_S
         self._wants = float("inf")
         if not any(node.exclusive_count.keys() & KINDS for node in snapshot.nodes):
+            self._starvation.forget()
             return []
         share: Any = self.share()
         starvation_s = getattr(share, "starvation_s", None)
@@ -131,10 +132,11 @@ class TurnTaking:
         world = after(snapshot, plan.decisions)
         world = replace(world, lines=less(self.store.waiting(), self._held))
         if not world.lines:
+            self._starvation.forget()
             return []
         asks = pure.choose(world, turns, self.conf, share, self.store.order_of)
         if starvation_s is not None and not asks:
-            asks = starvation.ask(self._starvation, world, turns, share, now=now, delay=starvation_s)
+            asks = starvation.ask(self._starvation, world, turns, self.conf, share, now=now, delay=starvation_s)
         return self._ask(epoch, asks)
 
     def _may_ask(self, turns: Sequence[Turn], now: float, *, pools: bool) -> bool:

@@ -216,15 +216,15 @@ class Gate:
                 if limit in self._rates:
                     self._rates[limit] -= 1
 
-    def uncount(self, line: LineView, task: TaskView, milli: int) -> None:
-        """Count an end."""
+    def uncount(self, line: LineView, task: TaskView, milli: int, ends: int = 1) -> None:
+        """Count an end; ``ends`` -1 takes that back."""
         use = self._uses[line.tenant_id]
         if use.flight_left is not None:
-            use.flight_left += 1
+            use.flight_left += ends
         if use.milli_left is not None:
-            use.milli_left[task.kind] += milli
+            use.milli_left[task.kind] += milli * ends
         if task.mutex_key is not None:
-            self.held[task.mutex_key] -= 1
+            self.held[task.mutex_key] = self.held.get(task.mutex_key, 0) - ends
 
     def _place_exclusive(self, shape: Shape, task: TaskView) -> Node | None:
         ledger = self.ledger

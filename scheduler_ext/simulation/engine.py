@@ -84,7 +84,7 @@ class Engine:
         self._chooser = running_tree(snapshot, share)
         self._preemptor: Preemptor | None = None
         if hasattr(share, "starvation_s") and self._chooser.has_floors:
-            self._preemptor = Preemptor(self._chooser, share.starvation_s)
+            self._preemptor = Preemptor(self._chooser, self._gate, share.starvation_s)
         self._kinds = tuple({job.kind for job in trace.jobs})
         self._learning, self._until = learning, until
         self._plain = not (self._backfill or self._slicing or self._preemptor or self._timers)
@@ -126,19 +126,11 @@ class Engine:
             if collecting:
                 gc.enable()
         return Run(
-            label=f"{self._order.name}/{self._share_name}",
-            trace=self._trace,
-            cell=self._cell,
-            started_us=self._started,
-            ended_us=self._finished,
-            preemptions=self._preemptions,
-            decisions=self._decisions,
+            label=f"{self._order.name}/{self._share_name}", trace=self._trace, cell=self._cell, tenants=self._tenants,
+            started_us=self._started, ended_us=self._finished, segments=self._segments, unplaced=self._unplaced,
+            preemptions=self._preemptions, decisions=self._decisions, backfilled=self._backfilled,
             seconds=clock() - begin,
-            segments=self._segments,
-            unplaced=self._unplaced,
-            backfilled=self._backfilled,
-            tenants=self._tenants,
-        )
+        )  # fmt: skip
 
     def _loop(self) -> None:
         """Event by event: what ends, then what arrives, then what can start."""
@@ -328,8 +320,8 @@ class Engine:
 
     # -- deciding ----------------------------------------------------------------------------------
 
-    def _drain(self) -> None:
-        """Start what can start now: the round of the live dispatcher, without its snapshot."""
+    def _drain(self, first: Any = None) -> None:
+        """Start what can start now, ``first`` ahead of all: the round of the live dispatcher, without its snapshot."""
         gate, chooser, ledger = self._gate, self._chooser, self._gate.ledger
         gate.now = self._now / 1e6
         chooser.settle()
@@ -337,6 +329,10 @@ class Engine:
         if self._over:
             self._give_back()
             ledger.forget_reservations()
+            if first is not None:
+                gate.keep_no_room()
+                self._place(first.line, first)
+                chooser.take(first.line, first)
             chooser.reopen(self._has_room)
             self._freed.clear()
             if self._backfill:
@@ -396,14 +392,14 @@ class Engine:
         self._start(job, node, line)
 
     def _preempt(self, preemptor: Preemptor) -> None:
-        """End jobs that stand in the way of a starving pool; they wait again in their places and spend no attempt."""
+        """End jobs in the way of a starving pool's; they wait again in their places and spend no attempt."""
         while True:
-            stopped, self._alarm = preemptor.check(self._now, self._began)
+            stopped, head, self._alarm = preemptor.check(self._now, self._began)
             if not stopped:
                 return
             for job in stopped:
                 self._stop(job, preemptor)
-            self._drain()
+            self._drain(head)
 
     def _stop(self, job: Any, preemptor: Preemptor) -> None:
         line = job.line

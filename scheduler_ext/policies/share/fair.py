@@ -1,33 +1,19 @@
 """Fair pools: a minimum share first, then equal shares by weight; FIFO or fair inside a pool.
 
-A pool that stays below its minimum for longer than the starvation delay may have tasks of others ended for it:
-:func:`victims` names them. Only idempotent tasks are ended, lowest priority first, then the most recently started.
+A pool that stays below its minimum for longer than the starvation delay may have tasks of others ended for it, when its
+first task then starts in their room, and the pools that give keep their own minimum without all that they give. Only
+idempotent tasks are ended, lowest priority first, then the most recently started.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from scheduler_ext.core.errors import ConfigurationError
-from scheduler_ext.core.resources import add, fits
-from scheduler_ext.core.types import MILLI, Vector, WorkKind
 from scheduler_ext.policies.accounts import FINE, Account
 from scheduler_ext.policies.share.terms import PooledShare
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """A task in flight, as pre-emption sees it."""
-
-    task_id: str
-    vector: Vector
-    priority: int
-    started_at: float
-    idempotent: bool
-    above_share: bool
-    """Whether its pool would keep its minimum (and its fair share) without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,34 +41,3 @@ class FairShare(PooledShare):
         if account.share < account.floor:
             return (0, account.share * FINE // account.floor)
         return (1, (account.share + account.past) * account.weight)
-
-
-def spared(account: Account, starving: Account, kind: WorkKind, vector: Vector) -> bool:
-    """Whether a task of ``account`` may be ended for ``starving``: its pools would still have their minimum."""
-    each: Account | None = account
-    less = tuple(-need for need in vector)
-    while each is not None and each.parent is not None:
-        if each is starving or each.share_with(kind, -MILLI, less) < each.floor:
-            return False
-        each = each.parent
-    return True
-
-
-def victims(need: Vector, free: Vector, running: Iterable[Running], *, slots: int = 1) -> list[str]:
-    """The tasks of one node to end so that ``need`` fits with what is ``free``; none if nothing helps.
-
-    ``slots`` are the node's free ones; ending a task frees one more. Only idempotent tasks of pools above
-    their share are taken: lowest priority first, then the most recently started, so that the least work is
-    lost. Ending them spends no attempt.
-    """
-    chosen: list[str] = []
-    if slots > 0 and fits(need, free):
-        return chosen
-    candidates = [task for task in running if task.idempotent and task.above_share]
-    for task in sorted(candidates, key=lambda each: (each.priority, -each.started_at, each.task_id)):
-        free = add(free, task.vector)
-        slots += 1
-        chosen.append(task.task_id)
-        if slots > 0 and fits(need, free):
-            return chosen
-    return []

@@ -15,7 +15,6 @@ from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import MILLI, Plan, PoolView, Reason, Snapshot, TenantView, WorkKind
 from scheduler_ext.policies.base import Chooser
 from scheduler_ext.policies.registry import SHARE_POLICIES, share_policy
-from scheduler_ext.policies.share.fair import Running, victims
 from scheduler_ext.round.prioritizer import prioritize
 from tests.support.deciding import line, many, node, snapshot, task
 
@@ -239,27 +238,6 @@ def test_a_pool_is_fifo_or_fair_inside(inside: str, first: list[str]) -> None:
     late = line(2, [task("2-0000", 2, rank=(0, 5))], pool="team")
     plan = decide(snapshot([early, late], [node(1, 2)]), "fair", pools={"team": {"inside": inside}})
     assert [decision.task_id for decision in plan.decisions] == first
-
-
-def _running(name: str, cpu: int, **changes: Any) -> Running:
-    values: dict[str, Any] = {"priority": 0, "started_at": 0.0, "idempotent": True, "above_share": True}
-    return Running(task_id=name, vector=(cpu, 0, 0, 0, 0, 0), **{**values, **changes})
-
-
-def test_pre_emption_takes_lowest_priority_then_the_youngest_and_no_more_than_needed() -> None:
-    running = [
-        _running("old", 400, started_at=1.0),
-        _running("young", 400, started_at=9.0),
-        _running("important", 400, priority=5, started_at=10.0),
-        _running("once", 400, priority=-5, idempotent=False),
-        _running("poor", 400, priority=-5, above_share=False),
-    ]
-    free = (100, 0, 0, 0, 0, 0)
-    assert victims((100, 0, 0, 0, 0, 0), free, running) == []
-    assert victims((500, 0, 0, 0, 0, 0), free, running) == ["young"]
-    assert victims((900, 0, 0, 0, 0, 0), free, running) == ["young", "old"]
-    assert victims((1300, 0, 0, 0, 0, 0), free, running) == ["young", "old", "important"]
-    assert victims((1400, 0, 0, 0, 0, 0), free, running) == []
 
 
 def test_a_pool_with_pools_in_it_may_have_lines_of_its_own() -> None:

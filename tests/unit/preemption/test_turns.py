@@ -33,6 +33,9 @@ class Job:
     expected: float | None = None
     checkpoints: bool = True
     idempotent: bool = True
+    slots: int = 1
+    """How many times the vector of others it asks for."""
+    mutex: str | None = None
     priority: int = 0
     level: int = 0
     rank: tuple[int, int] = (0, 0)
@@ -63,7 +66,7 @@ class World:
             tenant_id=job.tenant,
             category=job.category,
             tier_id=1,
-            vector=CPU,
+            vector=tuple(v * job.slots for v in CPU),
             heads=tuple(heads),
         )
 
@@ -76,7 +79,7 @@ class World:
     def view(self, job: Job) -> TaskView:
         return TaskView(
             task_id=job.name, line_id=job.line, fence=0, rank=job.rank, handler_id=1, priority=job.priority,
-            submitted_at=job.arrives, alone=job.checkpoints,
+            submitted_at=job.arrives, alone=job.checkpoints, mutex_key=job.mutex,
             expected_us=None if job.expected is None else int(job.expected * 1e6),
         )  # fmt: skip
 
@@ -103,6 +106,7 @@ class World:
         }  # fmt: skip
         return Snapshot(
             now=self.now, cell="c", tenants=tenants,
+            mutex_held={job.mutex: 1 for job in busy if job.mutex is not None},
             nodes=(NodeView(
                 node_id=1, name="n", capacity=tuple(v * self.slots for v in CPU), slots={WorkKind.PROCESS: self.slots},
                 handlers=frozenset({1}), exclusive_used=tuple(v * len(busy) for v in CPU),
@@ -232,9 +236,10 @@ def starved(*, idempotent: bool = True, checkpoints: bool = False) -> World:
 
 
 def room(world: World, *, delay: float = 0) -> list[pure.Ask]:
+    memory = starvation.Starvation()
     return starvation.ask(
-        starvation.Starvation(), world.snapshot(), world.turns(), world.share, now=world.now, delay=delay
-    )
+        memory, world.snapshot(), world.turns(), world.conf, world.share, now=world.now, delay=delay
+    )  # fmt: skip
 
 
 def test_a_pool_that_starves_is_given_its_minimum() -> None:
@@ -263,3 +268,73 @@ def test_a_pool_is_not_brought_below_its_own_minimum() -> None:
     for job in world.jobs[2:4]:
         job.tenant, job.line = 2, 2
     assert room(world) == []
+
+
+def test_lowest_priority_makes_room_first_then_the_youngest_and_no_more_than_needed() -> None:
+    world = starved()
+    world.tenants = {1: TenantView(tenant_id=1), 2: TenantView(tenant_id=2, guaranteed_permille=1000)}
+    waiting, names = world.jobs[-1], list[str]()
+    for needs in (1, 2, 3):
+        waiting.slots = needs
+        names.append("".join(ask.task_id for ask in room(world)))
+    assert names == ["3", "32", "320"], "one has a higher priority"
+    world.jobs[3].idempotent = False
+    assert "".join(ask.task_id for ask in room(world)) == "201"
+    waiting.slots = 4
+    assert room(world) == [], "it would not do"
+
+
+def test_a_pool_keeps_its_minimum_without_all_that_it_gives() -> None:
+    """Tenant 1 could spare either of two tasks, but not both: without them it would starve, and take its room back."""
+    world = starved()
+    world.jobs[0].line = world.jobs[0].tenant = 3
+    waiting = world.jobs[-1]
+    waiting.slots = 2
+    world.tenants[3] = TenantView(tenant_id=3, guaranteed_permille=250)
+    assert room(world) == []
+    world.tenants[3] = TenantView(tenant_id=3)
+    assert [ask.task_id for ask in room(world)] == ["3", "0"], "tenant 3 has none to keep"
+    world.tenants[1] = TenantView(tenant_id=1, guaranteed_permille=250)
+    assert [ask.task_id for ask in room(world)] == ["3", "2"]
+
+
+def test_nobody_is_ended_for_what_may_not_start_anyhow() -> None:
+    """A task that its tenant's own limit holds would leave the room to those ended, which would be ended again."""
+    world = starved()
+    world.jobs[0].line = world.jobs[0].tenant = 2
+    assert [ask.task_id for ask in room(world)] == ["3"]
+    world.tenants[2] = replace(world.tenants[2], max_in_flight=1)
+    assert room(world) == []
+    world.tenants[2] = replace(world.tenants[2], max_in_flight=None, paused=True)
+    assert room(world) == []
+
+
+def test_what_may_start_is_not_held_up_by_what_may_not() -> None:
+    world = starved()
+    world.jobs[0].mutex = world.jobs[-1].mutex = "k"
+    assert room(world) == []
+    world.jobs.append(replace(world.jobs[-1], name="y", mutex=None))
+    (ask,) = room(world)
+    assert ask.lets_by == {"y"}
+
+
+def test_as_many_make_room_as_bring_the_cell_below_the_ceiling_of_what_waits() -> None:
+    world = starved()
+    world.tenants[1] = TenantView(tenant_id=1)
+    world.conf = SchedulerConf(peak_permille=700, delayable_permille=750)
+    assert [ask.task_id for ask in room(world)] == ["3", "2"], "with three of four slots in use it may not start"
+
+
+def test_the_room_is_for_what_starved_whoever_else_waits() -> None:
+    """A pool that is further below its minimum is served first, but not by what was ended for another."""
+    world = starved()
+    world.jobs[0].line = world.jobs[0].tenant = 2
+    world.tenants[1] = TenantView(tenant_id=1, guaranteed_permille=250)
+    world.tenants[3] = TenantView(tenant_id=3, guaranteed_permille=250)
+    world.jobs.append(Job("y", 4, 10, line=3, tenant=3))
+    (ask,) = room(world)
+    ended = next(job for job in world.jobs if job.name == ask.task_id)
+    ended.began, ended.lets_by, ended.ahead = None, ask.lets_by, ask.ahead
+    assert [decision.task_id for decision in world.plan().decisions] == ["x"]
+    ended.ahead = False
+    assert [decision.task_id for decision in world.plan().decisions] == ["y"]
