@@ -197,10 +197,14 @@ class Engine:
             self._promote(heappop(promotions)[1])
 
     def _give_up(self) -> None:
-        """Report the jobs that wait at the end for a window that never opens."""
-        for job in self._trace.jobs if self._timers is not None and self._waiting else ():
-            if self._started[job.index] < 0:
-                self._unplaced.setdefault(job.index, Reason.PEAK.value)
+        """Report the jobs that wait at the end: for a window that never opens, or below a maximum that is too small."""
+        job: Any
+        windows = self._timers is not None and self._timers.has_windows
+        for job in self._trace.jobs if self._waiting else ():
+            if self._started[job.index] < 0 and not (self._missing and self._missing[job.index]):
+                reason = self._gate.refusal(job.line, job, 0) or self._chooser.refusal(job.line, job, MILLI)
+                if reason is not None or windows:
+                    self._unplaced.setdefault(job.index, (reason or Reason.PEAK).value)
 
     def _goes_on(self) -> bool:
         """Whether a waiting job may still start though nothing arrives and nothing ends any more."""

@@ -41,6 +41,10 @@ class Timers:
         if conf.ceiling_windows:
             self._look(0)
 
+    @property
+    def has_windows(self) -> bool:
+        return self._turn is not None
+
     def due(self) -> int | None:
         """When something changes next; ``None`` when nothing will."""
         window = self._turn if self._vain < IN_VAIN else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.types import Vector
+from scheduler_ext.core.types import Reason, Vector
 from scheduler_ext.policies.registry import order_policy, share_policy
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.learning import Learning
@@ -75,3 +75,13 @@ def test_what_goes_on_after_its_rate_is_once_more_what_room_may_be_kept_for() ->
     limits = {1: RateLimit(starts=1, per_us=10 * SECOND)}
     found = run(Trace(name="goes on", jobs=jobs, limits=limits), TWO, "shortest_first")
     assert found.started_us[1] < 15 * SECOND
+
+
+def test_what_no_maximum_ever_lets_start_is_reported() -> None:
+    """Four tenths of two slots hold no task of this pool; its children never become ready."""
+    jobs = [Job(0, 0, SECOND, pool="small"), Job(1, 0, SECOND, parents=(0,), pool="small"), Job(2, 0, SECOND)]
+    found = run(
+        Trace(name="small", jobs=jobs), TWO, "fifo", share="capacity", queues={"small": {"maximum": 40}}
+    )  # fmt: skip
+    assert list(found.ended_us) == [-1, -1, SECOND]
+    assert found.unplaced == {0: Reason.HARD_SHARE.value}
