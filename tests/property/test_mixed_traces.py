@@ -83,7 +83,7 @@ def document(rng: random.Random) -> dict[str, Any]:
 class Bounded(Engine):
     """Fails when it decides more often than any run of so many tasks has reason to."""
 
-    left = 20_000
+    left = 2_000
 
     def _drain(self, first: Any = None) -> None:
         self.left -= 1
