@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from django.core.exceptions import EmptyResultSet
-from django.db import connection
+from django.db import OperationalError, connection, transaction
 from django.db.models import QuerySet
 
 CHEAP: Final = 10_000
@@ -19,6 +21,27 @@ WINDOW: Final = 10_000
 """Rows that the first window has."""
 BUDGET_S: Final = 0.06
 """No window is begun that would probably end later: with all else that a page asks, less than a tenth of a second."""
+
+
+_QUERY_CANCELED: Final = "57014"
+
+
+class TooSlow(Exception):
+    """A statement took longer than it may; it was ended."""
+
+
+@contextmanager
+def at_most(seconds: float) -> Iterator[None]:
+    """Let no statement inside take longer than so many seconds: ``TooSlow``."""
+    try:
+        with transaction.atomic(), connection.cursor() as cursor:
+            cursor.execute(f"SET LOCAL statement_timeout = {max(1, round(seconds * 1_000))}")
+            yield
+            cursor.execute("SET LOCAL statement_timeout = 0")
+    except OperationalError as error:
+        if getattr(error.__cause__, "sqlstate", "") != _QUERY_CANCELED:
+            raise
+        raise TooSlow from error
 
 
 def planned(rows: QuerySet[Any]) -> tuple[int, float]:

@@ -38,7 +38,7 @@ WITHIN = OpenApiParameter(
     description=(
         "Look for about so long, in the order of submission: where no index finds what is asked for, and the time is used up, "
         "the page ends before it is full, maybe empty, and next_cursor leads on from there: nothing more is there only where it "
-        "is null. With another order all is looked through."
+        "is null. In another order all is looked through: where that takes longer, the answer is a problem that names sort."
     ),
 )
 

@@ -119,7 +119,9 @@ class PagedList:
                 rows, every, self._place(cursor), limit + 1, ascending=not descending, budget_s=within
             )
             rows = every.filter(pk__in=keys)
-        found = self.present(rows.order_by(*(_by(of, descending) for of in order))[: limit + 1])
+        rows = rows.order_by(*(_by(of, descending) for of in order))[: limit + 1]
+        # In another order than that of the keys all are looked through.
+        found = self.present(rows) if within is None or len(order) == 1 else self._in_time(rows, within)
         items = found[:limit]
         if len(found) <= limit and stopped is None:
             return {"items": items, "next_cursor": None}
@@ -127,6 +129,16 @@ class PagedList:
         value, tie_value = last[column.item or name], last[self.tie.item]
         following = encode(text, json.dumps(value, default=_plain), str(_plain(tie_value)))
         return {"items": items, "next_cursor": following}
+
+    def _in_time(self, rows: QuerySet[Any], within_s: float) -> list[dict[str, Any]]:
+        try:
+            with looking.at_most(within_s):
+                return self.present(rows)
+        except looking.TooSlow:
+            raise DoesNotFit(
+                f"is an order in which so many rows take longer than {within_s * 1_000:.0f} ms: leave it out, narrow the list "
+                "(submitted_after, for one), or give it more time by within_ms", field="sort",
+            ) from None  # fmt: skip
 
     def _place(self, cursor: str) -> Any:
         """The key at which a cursor of a list in the order of its keys stands."""

@@ -14,6 +14,7 @@ from slackwater_adminkit import looking
 from slackwater_monitoring.models import Delivery
 from slackwater_schedules.models import ScheduleFire
 from slackwater_schedules.services import delete_schedule
+from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import DeadLetter, Task
 from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, ApiClient, ids
@@ -93,6 +94,19 @@ def test_a_search_stops_where_its_time_is_used_up_and_its_cursor_leads_on(
     for wrong in ("9", "10001", "x", "-1", "1e3", ""):
         assert acme.get(f"/tasks?within_ms={wrong}").body["field"] == "within_ms", wrong
     assert acme.get("/workflows?within_ms=10").status == 422
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_order_that_takes_too_long_is_refused_and_says_so(acme: ApiClient) -> None:
+    made = [acme.task(name=name) for name in ("b", "a")]
+    query = "/tasks?sort=name&within_ms=50"
+    assert ids(acme, query, "id") == made[::-1]
+    with connect(application_name="holds the tasks") as other, other.transaction():
+        other.execute("LOCK TABLE slackwater_tasks_task IN ACCESS EXCLUSIVE MODE")  # it takes as long as this lasts
+        refused = acme.get(query)
+    assert (refused.status, refused.body["code"], refused.body["field"]) == (422, "does_not_fit", "sort")
+    assert "50 ms" in refused.body["detail"]
+    assert ids(acme, query, "id") == made[::-1]
 
 
 def test_tasks_are_narrowed_by_node_error_and_schedule(acme: ApiClient) -> None:
