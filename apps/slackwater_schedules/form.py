@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
 from django import forms
@@ -12,8 +13,7 @@ from unfold import widgets
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_adminkit.display import JsonField
 from slackwater_adminkit.units import TIME, ArgumentsField, InOrderField, UnitField
-from slackwater_resources.models import Handler, Tier
-from slackwater_schedules import task_inputs
+from slackwater_resources.models import Handler
 from slackwater_schedules.fields import FIELDS, parse_schedule
 from slackwater_schedules.models import Schedule
 from slackwater_schedules.recurrence import Kind
@@ -36,8 +36,7 @@ STARTS: Final = {
     "handler": "a task", "template": "a workflow by a stored template", "workflow": "a workflow given here",
 }  # fmt: skip
 OF_START: Final = {
-    "handler": ("handler", "args", "kwargs", *task_inputs.LABELS, "more"),
-    "template": ("template", "parameters"), "workflow": ("workflow",),
+    "handler": ("handler", "args", "kwargs", "more"), "template": ("template", "parameters"), "workflow": ("workflow",),
 }  # fmt: skip
 BUILT: Final = ("rule", "task", "workflow")
 """Of a schedule's fields those that are made of several of the form's."""
@@ -90,13 +89,9 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False, label="Arguments", help_text="In order, each on a line of its own: daily, then 7."
     )
     kwargs = ArgumentsField(required=False, label="Arguments by name", help_text=NAMED_HINT)
-    tier, category, priority, delay_tolerance_s, on_late, execution_cap_s, total_attempts, mutex_key, tags = map(
-        task_inputs.input_of, task_inputs.LABELS
+    more = _json(
+        "Other fields of the task", 'As over the API: {"tier": "basic", "priority": 5, "tags": ["nightly"]}.', 3
     )
-    more = ArgumentsField(
-        required=False, label="Other fields of the task",
-        help_text='By the names they have over the API: require_labels: ["gpu"]; rate_key: mail.',
-    )  # fmt: skip
     template = _choice("Template", (), required=False)
     parameters = ArgumentsField(required=False, label="Its parameters", help_text=NAMED_HINT)
     workflow = _json("The workflow", 'As over the API: {"tasks": [{"name": "a", "handler": "reports.daily"}, …]}.', 8)
@@ -113,8 +108,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         handlers = [*Handler.objects.order_by("name").values_list("name", flat=True)]
         # Unscoped: the operators' view; the service looks among the tenant's own.
         templates = [*WorkflowTemplate.objects.unscoped().order_by("name").values_list("name", flat=True).distinct()]
-        tiers = [*Tier.objects.order_by("tenant_id", "cpu_milli").values_list("slug", flat=True)]
-        for name, known in (("handler", handlers), ("template", templates), ("tier", tiers)):
+        for name, known in (("handler", handlers), ("template", templates)):
             words = dict.fromkeys(filter(None, [*known, initial.get(name)]))
             self.fields[name].choices = [("", "–"), *((word, word) for word in words)]  # type: ignore[attr-defined]
 
@@ -123,8 +117,6 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         cleaned = super().clean() or self.cleaned_data
         if self.errors.keys() & {"kind", "starts", *OF_START["handler"], *OF_START["template"], "workflow"}:
             return cleaned
-        for name in (cleaned.get("more") or {}).keys() & {"handler", *task_inputs.given(cleaned)}:
-            self.add_error("more", f"{name}: it has a field of its own, which is filled in")
         values = self.values()
         timing = {name: values[name] for name in ("kind", "rule", "time_zone") if name in values}
         for given in (timing, *({name: values[name]} for name in values if name not in timing)):
@@ -172,10 +164,11 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         found["rule"] = self.rule()
         if given["starts"] == "handler":
             parts = {name: given.get(name) for name in ("handler", "args", "kwargs")}
+            more = given.get("more")
+            others = more if isinstance(more, Mapping) else {}
             found["task"] = {
                 **{name: value for name, value in parts.items() if value not in (None, "", [], {})},
-                **task_inputs.given(given),
-                **(given.get("more") or {}),
+                **others,
             }
         elif given["starts"] == "template":
             found["workflow"] = {**self._kept(), "template": given.get("template") or ""}
@@ -213,5 +206,4 @@ def _shown(schedule: Schedule) -> dict[str, Any]:
         return {**shown, "starts": "template", **{name: schedule.workflow.get(name) for name in OF_START["template"]}}
     task = dict(schedule.task)
     parts = {name: task.pop(name, None) for name in ("handler", "args", "kwargs")}
-    own, others = task_inputs.shown(task)
-    return {**shown, "starts": "handler", **parts, **own, "more": others or None, "workflow": None}
+    return {**shown, "starts": "handler", **parts, "more": task or None, "workflow": None}

@@ -4,9 +4,7 @@
   const FIELDS = {
     kind: { interval: ["every_s"], daily: ["times"], weekly: ["weekdays", "times"], monthly: ["days", "times", "short_months"],
             annually: ["dates", "times", "short_months"], cron: ["cron"], once: ["at"] },
-    starts: { handler: ["handler", "args", "kwargs", "tier", "category", "priority", "delay_tolerance_s", "on_late",
-                        "execution_cap_s", "total_attempts", "mutex_key", "tags", "more"],
-              template: ["template", "parameters"], workflow: ["workflow"] },
+    starts: { handler: ["handler", "args", "kwargs", "more"], template: ["template", "parameters"], workflow: ["workflow"] },
   };
   const card = document.getElementById("sw-firings"), form = card.closest("form");
   const [button, told] = [card.querySelector("button"), card.querySelector("[role=status]")];
