@@ -28,6 +28,7 @@ from slackwater_schedules.form import OF_KIND, OF_START, ScheduleForm
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.recurrence import zone_of
 from slackwater_schedules.rules import read_rule
+from slackwater_schedules.task_fields import RARE
 from slackwater_schedules.words import rule_words, work_words
 from slackwater_tasks.admin import grid
 from slackwater_tasks.models import Task
@@ -37,6 +38,7 @@ UPCOMING = 10
 RECENT = 20
 PREVIEWED = 5
 WHEN = tuple(dict.fromkeys(name for names in OF_KIND.values() for name in names))
+WHAT = ("starts", *(name for names in OF_START.values() for name in names if name not in (*RARE, "more")))
 FIRE_KINDS = {"submitted": "succeeded", "missed": "expired", "skipped": "skipped", "failed": "failed"}
 
 
@@ -77,7 +79,8 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
     FORM: ClassVar[Any] = (
         (None, {"fields": (("tenant", "name"),)}),
         ("When", {"fields": ("kind", *WHEN, "time_zone")}),
-        ("What", {"fields": ("starts", *(name for names in OF_START.values() for name in names))}),
+        ("What", {"fields": WHAT}),
+        ("More about the task", {"fields": (*RARE, "more"), "classes": ("collapse",)}),
         ("Bounds", {"fields": (("start_at", "end_at"), "jitter_s")}),
         ("Missed runs", {"fields": (("missed", "missed_after_s"), ("missed_limit", "missed_window_s"))}),
         ("Overlap", {"fields": ("overlap",)}),
@@ -85,7 +88,7 @@ class ScheduleAdmin(AllTenantsMixin, ButtonsMixin, ServiceAdmin):
     LOOKED_AT: ClassVar[Any] = (
         (None, {"fields": ("tenant", "name")}),
         ("When and what", {"fields": ("when", "submits")}),
-        *FORM[3:],
+        *FORM[4:],
     )
     KNOWN: ClassVar[Any] = (
         ("Firings", {"fields": ("shown_state", "upcoming", "recent", ("created_by", "updated_by"), "version")}),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 
 from django import forms
@@ -13,11 +12,12 @@ from unfold import widgets
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_adminkit.display import JsonField
 from slackwater_adminkit.units import TIME, ArgumentsField, InOrderField, UnitField
-from slackwater_resources.models import Handler
+from slackwater_resources.models import Handler, Tier
 from slackwater_schedules.fields import FIELDS, parse_schedule
 from slackwater_schedules.models import Schedule
 from slackwater_schedules.recurrence import Kind
 from slackwater_schedules.rules import SHORT_MONTHS, WEEKDAYS
+from slackwater_schedules.task_fields import OWN, TaskFields
 from slackwater_schedules.words import DAYS
 from slackwater_tasks.models import WorkflowTemplate
 
@@ -36,7 +36,7 @@ STARTS: Final = {
     "handler": "a task", "template": "a workflow by a stored template", "workflow": "a workflow given here",
 }  # fmt: skip
 OF_START: Final = {
-    "handler": ("handler", "args", "kwargs", "more"), "template": ("template", "parameters"), "workflow": ("workflow",),
+    "handler": (*OWN, "more"), "template": ("template", "parameters"), "workflow": ("workflow",),
 }  # fmt: skip
 BUILT: Final = ("rule", "task", "workflow")
 """Of a schedule's fields those that are made of several of the form's."""
@@ -64,7 +64,7 @@ def _parts(value: str) -> list[str]:
     return [part.strip() for part in value.split(",") if part.strip()]
 
 
-class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
+class ScheduleForm(TaskFields, forms.ModelForm):  # type: ignore[type-arg]
     """What a schedule has, each thing in a field of its own; the service gets it in the words it has everywhere."""
 
     kind = _choice("When", [(str(kind), words) for kind, words in KINDS.items()], radio=True, initial=Kind.DAILY)
@@ -89,9 +89,6 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False, label="Arguments", help_text="In order, each on a line of its own: daily, then 7."
     )
     kwargs = ArgumentsField(required=False, label="Arguments by name", help_text=NAMED_HINT)
-    more = _json(
-        "Other fields of the task", 'As over the API: {"tier": "basic", "priority": 5, "tags": ["nightly"]}.', 3
-    )
     template = _choice("Template", (), required=False)
     parameters = ArgumentsField(required=False, label="Its parameters", help_text=NAMED_HINT)
     workflow = _json("The workflow", 'As over the API: {"tasks": [{"name": "a", "handler": "reports.daily"}, …]}.', 8)
@@ -103,12 +100,13 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         stored = self.instance if self.instance.name else None
-        initial = _shown(stored) if stored else {}
+        initial = self._shown(stored) if stored else {}
         self.initial = {**self.initial, **initial}
         handlers = [*Handler.objects.order_by("name").values_list("name", flat=True)]
         # Unscoped: the operators' view; the service looks among the tenant's own.
         templates = [*WorkflowTemplate.objects.unscoped().order_by("name").values_list("name", flat=True).distinct()]
-        for name, known in (("handler", handlers), ("template", templates)):
+        tiers = [*Tier.objects.order_by("tenant_id", "cpu_milli").values_list("slug", flat=True)]
+        for name, known in (("handler", handlers), ("template", templates), ("tier", tiers)):
             words = dict.fromkeys(filter(None, [*known, initial.get(name)]))
             self.fields[name].choices = [("", "–"), *((word, word) for word in words)]  # type: ignore[attr-defined]
 
@@ -116,6 +114,10 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         """Check each field as the service does, so that an error stands at its field."""
         cleaned = super().clean() or self.cleaned_data
         if self.errors.keys() & {"kind", "starts", *OF_START["handler"], *OF_START["template"], "workflow"}:
+            return cleaned
+        if cleaned.get("starts") == "handler":
+            self.check_more()
+        if "more" in self.errors:
             return cleaned
         values = self.values()
         timing = {name: values[name] for name in ("kind", "rule", "time_zone") if name in values}
@@ -138,7 +140,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
             kind = self.cleaned_data.get("kind") or Kind.DAILY
             return inner if inner in self.fields else OF_KIND[kind][0]
         if head == "task":
-            return inner if inner in OF_START["handler"] else "more" if inner else "handler"
+            return self.place_in_task(inner)
         if head == "workflow":
             by_template = self.cleaned_data.get("starts") == "template"
             return inner if inner in OF_START["template"] else "template" if by_template else "workflow"
@@ -163,13 +165,7 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         found = {name: given[name] for name in FIELDS if name in given and name not in BUILT}
         found["rule"] = self.rule()
         if given["starts"] == "handler":
-            parts = {name: given.get(name) for name in ("handler", "args", "kwargs")}
-            more = given.get("more")
-            others = more if isinstance(more, Mapping) else {}
-            found["task"] = {
-                **{name: value for name, value in parts.items() if value not in (None, "", [], {})},
-                **others,
-            }
+            found["task"] = self.task()
         elif given["starts"] == "template":
             found["workflow"] = {**self._kept(), "template": given.get("template") or ""}
             if given.get("parameters"):
@@ -192,18 +188,19 @@ class ScheduleForm(forms.ModelForm):  # type: ignore[type-arg]
         }
         return plain | built
 
-
-def _shown(schedule: Schedule) -> dict[str, Any]:
-    """The form's values for a schedule that is stored."""
-    shown = dict(schedule.rule)
-    for name in ("times", "dates", "days"):
-        if name in shown:
-            shown[name] = ", ".join(map(str, shown[name]))
-    if schedule.workflow:
-        by_template = "template" in schedule.workflow
-        if not by_template:
-            return {**shown, "starts": "workflow", "workflow": schedule.workflow}
-        return {**shown, "starts": "template", **{name: schedule.workflow.get(name) for name in OF_START["template"]}}
-    task = dict(schedule.task)
-    parts = {name: task.pop(name, None) for name in ("handler", "args", "kwargs")}
-    return {**shown, "starts": "handler", **parts, "more": task or None, "workflow": None}
+    def _shown(self, schedule: Schedule) -> dict[str, Any]:
+        """The form's values for a schedule that is stored."""
+        shown = dict(schedule.rule)
+        for name in ("times", "dates", "days"):
+            if name in shown:
+                shown[name] = ", ".join(map(str, shown[name]))
+        if schedule.workflow:
+            by_template = "template" in schedule.workflow
+            if not by_template:
+                return {**shown, "starts": "workflow", "workflow": schedule.workflow}
+            return {
+                **shown,
+                "starts": "template",
+                **{name: schedule.workflow.get(name) for name in OF_START["template"]},
+            }
+        return {**shown, "starts": "handler", **self.shown_task(schedule.task), "workflow": None}

@@ -21,19 +21,15 @@ ADD = "admin:slackwater_schedules_schedule_add"
 
 
 def test_adding_changing_pausing_deleting(page: Client, tenant: Tenant) -> None:
-    response = page.post(reverse(ADD), schedule_form(tenant, args='["a"]', more='{"priority": 3}'))
+    response = page.post(reverse(ADD), schedule_form(tenant, args='["a"]', priority="3"))
     assert response.status_code == 302, response.context["adminform"].form.errors
     schedule = Schedule.objects.unscoped().get()
     assert (schedule.created_by, schedule.next_fire_at.hour) == ("user:root", 3)
     assert schedule.task == {"handler": HANDLER, "args": ["a"], "priority": 3}
     url = reverse("admin:slackwater_schedules_schedule_change", args=[schedule.pk])
     form = page.get(url).context["adminform"].form
-    assert (form.initial["times"], form.initial["more"], form.initial["starts"]) == (
-        "03:00",
-        {"priority": 3},
-        "handler",
-    )
-    given = {"times": "04:00", "args": '["a"]', "more": '{"priority": 3}', "missed_window_s": "2 h"}
+    assert [form.initial[name] for name in ("times", "priority", "more", "starts")] == ["03:00", 3, None, "handler"]
+    given = {"times": "04:00", "args": '["a"]', "priority": "3", "missed_window_s": "2 h"}
     response = page.post(url, schedule_form(tenant, **given))
     assert response.status_code == 302, response.context["adminform"].form.errors
     schedule.refresh_from_db()
@@ -73,7 +69,22 @@ def test_adding_changing_pausing_deleting(page: Client, tenant: Tenant) -> None:
         ({"kind": "once", "at": "tomorrow"}, "at"),
         ({"time_zone": "Mars/Olympus"}, "time_zone"),
         ({"handler": "no.such"}, "handler"),
-        ({"more": '{"depends_on": []}'}, "more"),
+        ({"more": "depends_on: []"}, "more"),
+        ({"more": "mutex_limit: many"}, "more"),
+        ({"more": "priority: 5", "priority": "3"}, "more"),
+        ({"more": "priority: 5000"}, "more"),
+        ({"more": "prority: 5"}, "more"),
+        ({"priority": "5000"}, "priority"),
+        ({"tier": "golden"}, "tier"),
+        ({"execution_cap_s": "long"}, "execution_cap_s"),
+        ({"total_attempts": "0"}, "total_attempts"),
+        ({"on_late": "cry"}, "on_late"),
+        ({"tags": "a, " + "b" * 64}, "tags"),
+        ({"require_labels": "gpu=a100, =x"}, "require_labels"),
+        ({"metadata": "order 7"}, "metadata"),
+        ({"resources": "memory_mb: much"}, "resources"),
+        ({"resources": "teeth: 32"}, "resources"),
+        ({"retry": "base_s: -1"}, "retry"),
         ({"args": '["a"'}, "args"),
         ({"kwargs": "to ann"}, "kwargs"),
         ({"starts": "template"}, "template"),
@@ -106,6 +117,64 @@ def test_arguments_are_lines_of_names_and_values_and_come_back_as_they_were(page
     assert page.post(url, schedule_form(tenant, **shown, times="05:00")).status_code == 302
     schedule.refresh_from_db()
     assert schedule.task == {"handler": HANDLER, **odd}, "whatever it was"
+
+
+def as_shown(form: Any) -> dict[str, Any]:
+    """What a browser sends of a form that nobody touched."""
+    shown = {bound.name: bound.value() for bound in form}
+    return {name: value for name, value in shown.items() if value is not None}
+
+
+TASKS: list[dict[str, Any]] = [
+    {"handler": HANDLER},
+    {"handler": HANDLER, "tier": "basic", "category": "offpeak", "priority": 0, "delay_tolerance_s": 0,
+     "on_late": "give_up", "execution_cap_s": 5400, "total_attempts": 1, "tags": ["nightly", "eu"]},
+    {"handler": HANDLER, "expires_in_s": 3600, "mutex_key": "books", "mutex_limit": 2, "mutex_scope": "both",
+     "require_labels": ["ssd", "gpu=a100"], "prefer_labels": ["eu"], "metadata": {"order": "7102", "note": "a: b"},
+     "resources": {"memory_mb": 512, "cpu_milli": 1500}, "retry": {"base_s": 2, "factor": 2}, "rate_key": "mail",
+     "webhook": "https://example.org/hook", "checkpoints": True, "name": "books"},
+    {"script_path": "nightly.sh", "tier": "basic"},
+    {"handler": HANDLER, "args": [], "kwargs": {}, "tags": [], "mutex_key": "", "expires_in_s": None},
+    {"handler": HANDLER, "delay_tolerance_s": 0.25, "execution_cap_s": 90.5, "tags": ["a, b", " c"], "priority": 7},
+    {"handler": "gone.away", "tier": "gone", "metadata": {"a:b": "1", "{": "x"}, "retry": {"base_s": 0.5}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_whatever_a_task_has_survives_being_opened_and_saved(page: Client, tenant: Tenant, task: Any) -> None:
+    page.post(reverse(ADD), schedule_form(tenant))
+    schedule = Schedule.objects.unscoped().get()
+    Schedule.objects.unscoped().update(task=task)
+    url = reverse("admin:slackwater_schedules_schedule_change", args=[schedule.pk])
+    same = as_shown(page.get(url).context["adminform"].form)
+    assert page.post(url, same).status_code == 302
+    schedule.refresh_from_db()
+    assert (schedule.task, schedule.version) == (task, 1), "nothing was changed"
+    assert page.post(url, {**same, "jitter_s": "1 min"}).status_code == 302
+    schedule.refresh_from_db()
+    assert (schedule.task, schedule.jitter_s) == (task, 60), "nothing else was changed"
+
+
+def test_a_task_is_told_in_fields_with_words(page: Client, tenant: Tenant) -> None:
+    given = {
+        "tier": "basic", "category": "offpeak", "delay_tolerance_s": "2 h", "on_late": "give_up", "tags": "nightly, eu",
+        "execution_cap_s": "1.5 h", "total_attempts": "5", "retry": "base_s: 2 s\nmax_s: 1 h", "metadata": "order: 7102",
+        "require_labels": "ssd, gpu=a100", "resources": "memory_mb: 1 GiB", "more": "mutex_limit: 2\nrate_key: mail",
+    }  # fmt: skip
+    response = page.post(reverse(ADD), schedule_form(tenant, **given))
+    assert response.status_code == 302, response.context["adminform"].form.errors
+    schedule = Schedule.objects.unscoped().get()
+    assert schedule.task == {
+        "handler": HANDLER, "tier": "basic", "category": "offpeak", "delay_tolerance_s": 7200, "on_late": "give_up",
+        "tags": ["nightly", "eu"], "execution_cap_s": 5400, "total_attempts": 5, "retry": {"base_s": 2, "max_s": 3600},
+        "metadata": {"order": "7102"}, "require_labels": ["ssd", "gpu=a100"], "resources": {"memory_mb": 1024},
+        "mutex_limit": 2, "rate_key": "mail",
+    }  # fmt: skip
+    shown = page.get(reverse("admin:slackwater_schedules_schedule_change", args=[schedule.pk]))
+    form = shown.context["adminform"].form
+    for name, words in given.items():
+        assert sorted(str(form[name].value()).splitlines()) == sorted(words.splitlines()), "the words it was given in"
+    assert "<details><summary>" in shown.text, "what is rare is folded away"
 
 
 def test_a_taken_name_is_told_at_its_field(page: Client, tenant: Tenant) -> None:
