@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final
 
 from django.core.exceptions import ValidationError
@@ -25,7 +26,8 @@ class Field:
     name: str
     label: str
     kind: str = "text"
-    """text, email, whole, number, length (of time), flag, moment, choice, radio, several (boxes), list (texts by comma), json."""
+    """text, email, whole, number, length (of time), flag, moment, choice, radio, several (boxes), list (texts by comma),
+    lines (values by name), texts (texts by name), rows (values in order), json."""
     choices: Sequence[str] | Mapping[str, str] = ()
     """What may be chosen, or this with the words for it."""
     help: str = ""
@@ -33,11 +35,18 @@ class Field:
     value: Any = ""
     heading: str = ""
     """What stands above it, where a new part of the form begins."""
+    folded: bool = False
+    """Whether it is folded away while nothing stands in it: only one with an area for text."""
 
     @property
     def options(self) -> list[tuple[str, str]]:
         """What may be chosen, each with the words for it."""
         return [*self.choices.items()] if isinstance(self.choices, Mapping) else [(each, each) for each in self.choices]
+
+    @property
+    def is_area(self) -> bool:
+        """Whether it takes several lines."""
+        return self.kind == "json" or self.kind in AREAS
 
     def read(self, data: QueryDict) -> Any:
         """What was given as JSON has it; ``None``: nothing. What cannot be read stays text, which the interface refuses."""
@@ -63,6 +72,8 @@ class Field:
         """The same with a value that JSON has. What its input would not give back as it is, is written as JSON."""
         if value is None:
             return replace(self, value=[] if self.kind == "several" else "")
+        if value in ({}, []) and self.kind in AREAS:
+            return replace(self, value="")
         if self.kind == "json" or not _fits(self.kind, value):
             return replace(self, kind="json", choices=(), value=json.dumps(value, ensure_ascii=False, indent=1))
         if self.kind == "choice" and value not in self.choices:
@@ -72,6 +83,12 @@ class Field:
 
 def _fits(kind: str, value: Any) -> bool:
     """Whether an input of this kind reads the value back as it is."""
+    if kind in AREAS:
+        wanted_type = list if kind == "rows" else dict
+        try:
+            return isinstance(value, wanted_type) and bool(READERS[kind](SHOWN[kind](value)) == value)
+        except ValueError:
+            return False
     if kind == "list":
         return isinstance(value, list) and all(_fits("text", each) and "," not in str(each) for each in value)
     wanted: Any = {"flag": bool, "whole": int, "length": int, "number": (int, float), "several": list}.get(kind, str)
@@ -80,6 +97,19 @@ def _fits(kind: str, value: Any) -> bool:
     if isinstance(value, str):
         return wanted is str and value != "" and value == value.strip() and value.isprintable()
     return isinstance(value, wanted)
+
+
+AREAS: Final[Mapping[str, units.ByNameField | units.InOrderField]] = {
+    "lines": units.ArgumentsField(), "texts": units.TextsField(), "rows": units.InOrderField(),
+}  # fmt: skip
+"""Kinds with a line for each value, as the admin's forms have them."""
+
+
+def _of_lines(kind: str, text: str) -> Any:
+    try:
+        return AREAS[kind].to_python(text)
+    except ValidationError as error:
+        raise ValueError(text) from error
 
 
 def _seconds(text: str) -> int:
@@ -96,11 +126,13 @@ READERS: Final[dict[str, Callable[[str], Any]]] = {
     "moment": lambda text: f"{text}Z",
     "list": lambda text: [part.strip() for part in text.split(",") if part.strip()],
     "json": json.loads,
+    **{kind: partial(_of_lines, kind) for kind in AREAS},
 }
 SHOWN: Final[dict[str, Callable[[Any], Any]]] = {
     "length": lambda seconds: units.told(seconds, units.TIME),
     "moment": lambda text: text[:19],
     "list": ", ".join,
+    **{kind: area.prepare_value for kind, area in AREAS.items()},
 }
 """How an input has a value; others have it as it is."""
 

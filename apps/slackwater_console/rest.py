@@ -46,9 +46,12 @@ class Refused(Exception):
 
 
 def _place(path: str, labels: Mapping[str, str]) -> str:
-    """``At`` for ``rule.times[0]``, where a form calls its field ``times`` so."""
-    parts = reversed(PARTS.split(path))
-    return next((labels[part] for part in parts if part in labels), path)
+    """``At`` for ``rule.times[0]``, where a form calls its field ``times`` so; with the names that stand inside it."""
+    parts = PARTS.split(path)
+    inner = max((n for n, part in enumerate(parts) if part in labels), default=None)
+    if inner is None:
+        return path
+    return ", ".join([labels[parts[inner]], *(part for part in parts[inner + 1 :] if part[:1].isalpha())])
 
 
 def ask(

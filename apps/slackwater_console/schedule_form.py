@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -24,6 +23,10 @@ from slackwater_schedules.words import DAYS
 OF_TASK: Final = "task."
 BEFORE: Final = ("handler", "args", "kwargs", "template", "parameters")
 """Of what a schedule starts, the parts that have fields of another name."""
+OTHERS: Final = Field(
+    name="task", label="Other fields of the task", kind="lines", folded=True,
+    help="A name and its value on each line, named as over the API: expires_in_s: 600; mutex_limit: 2.",
+)  # fmt: skip
 SHORT_WORDS: Final = dict(zip(SHORT_MONTHS, ("on its last day", "not at all"), strict=True))
 
 
@@ -32,7 +35,7 @@ class Work:
     """What a schedule starts: its fields, and what of a stored one they do not show."""
 
     key: str
-    """``handler`` or ``template``, by name; ``task`` or ``workflow``, written as JSON."""
+    """``handler`` or ``template``, by name; ``task``, in lines of names and values; ``workflow``, written as JSON."""
     name: str = ""
     fields: Sequence[Field] = ()
     kept: Mapping[str, Any] = field(default_factory=dict)
@@ -50,7 +53,8 @@ class Work:
         parts = {"args": values.get("args"), "kwargs": named}
         about = {name.removeprefix(OF_TASK): each for name, each in values.items() if name.startswith(OF_TASK)}
         told = {name: each for name, each in {**parts, **about}.items() if each not in (None, {}, [])}
-        return {"task": {**self.kept, "handler": self.name, **told}}
+        more = values.get("task", {})
+        return {"task": {**more, "handler": self.name, **told} if isinstance(more, dict) else more}
 
 
 @cache
@@ -141,11 +145,11 @@ def new_work(at: At, key: str, name: str) -> Work:
         return _of_handler(at, name, {})
     if key == "template":
         return _of_template(at, name, {})
-    return _as_json(key, "")
+    return _whole(key, None)
 
 
 def work_of(at: At, schedule: Mapping[str, Any]) -> Work:
-    """What a schedule that there is starts; as JSON where it is no handler or template that the tenant may use now."""
+    """What a schedule that there is starts; as a whole where it is no handler or template that the tenant may use now."""
     task, workflow = schedule["task"], schedule["workflow"]
     try:
         if workflow and "template" in workflow:
@@ -156,16 +160,20 @@ def work_of(at: At, schedule: Mapping[str, Any]) -> Work:
         if refused.status not in {403, 404}:
             raise
     key = "workflow" if workflow else "task"
-    return _as_json(key, json.dumps(workflow or task, ensure_ascii=False, indent=1))
+    return _whole(key, workflow or task)
 
 
-def _as_json(key: str, value: str) -> Work:
-    told = {
-        "task": 'As over the API: {"script_path": "nightly.sh", "tier": "basic"}.',
-        "workflow": 'As over the API: {"tasks": [{"name": "a", "handler": "reports.daily"}, …]}.',
-    }
-    label = f"The {key}"
-    return Work(key, fields=[Field(name=key, label=label, kind="json", help=told[key], required=True, value=value)])
+def _whole(key: str, stored: Any) -> Work:
+    """A task by the lines of its fields, or a workflow as JSON."""
+    kind, told = {
+        "task": (
+            "lines",
+            "A name and its value on each line, named as over the API: script_path: nightly.sh; tier: basic.",
+        ),
+        "workflow": ("json", 'As over the API: {"tasks": [{"name": "a", "handler": "reports.daily"}, …]}.'),
+    }[key]
+    field = Field(name=key, label=f"The {key}", kind=kind, help=told, required=True)
+    return Work(key, fields=[field.holding(stored)])
 
 
 def _of_handler(at: At, name: str, task: Mapping[str, Any]) -> Work:
@@ -177,12 +185,14 @@ def _of_handler(at: At, name: str, task: Mapping[str, Any]) -> Work:
     ]
     shown = {*BEFORE, *(each.name.removeprefix(OF_TASK) for each in about)}
     if task.get("args"):
-        args = Field(name="args", label="Arguments in order", kind="json", help="As JSON.").holding(task["args"])
+        args = Field(name="args", label="Arguments in order", kind="rows", help="Each on a line of its own.").holding(
+            task["args"]
+        )
         own = [args, *_filled([], task.get("kwargs") or {})]
     else:
         own = _filled(own_arguments(found["schema"]), task.get("kwargs") or {})
     kept = {key: value for key, value in task.items() if key not in shown}
-    return Work("handler", name, [*own, *about], kept)
+    return Work("handler", name, [*own, *about, OTHERS.holding(kept)])
 
 
 def _of_template(at: At, name: str, used: Mapping[str, Any]) -> Work:
@@ -194,7 +204,7 @@ def _of_template(at: At, name: str, used: Mapping[str, Any]) -> Work:
 
 
 def _filled(fields: Iterable[Field], values: Mapping[str, Any]) -> list[Field]:
-    """The fields of arguments with those that are stored; what has no field is written as JSON."""
+    """The fields of arguments with those that are stored; what has no field stands in lines of names and values."""
     left, found = dict(values), []
     for each in fields:
         key = each.name.removeprefix(ARGUMENT)

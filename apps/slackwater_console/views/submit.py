@@ -12,18 +12,22 @@ from django.shortcuts import redirect
 from django.utils.html import format_html
 
 from slackwater_adminkit.display import seconds
-from slackwater_api.v1.shapes.common import CATEGORIES
+from slackwater_api.v1.shapes.common import CATEGORIES, ON_LATE
 from slackwater_console.forms import Field, Made, arguments, given
 from slackwater_console.page import At, page
 from slackwater_console.rest import Refused
 from slackwater_console.templatetags.console import money
+from slackwater_schedules.form import NAMED_HINT
 from slackwater_tasks.spec import FIELDS
 
 NAME: Final = Field(name="name", label="Name of the task")
 WHOLE: Final = Field(
-    name="arguments", label="Arguments", kind="json", help="By name, as JSON: its workers do not say which."
+    name="arguments",
+    label="Arguments",
+    kind="lines",
+    help=f"{NAMED_HINT} Its workers do not say which there are.",
 )
-MORE: Final = Field(name="arguments", label="Other arguments", kind="json", help="By name, as JSON.")
+MORE: Final = Field(name="arguments", label="Other arguments", kind="lines", help=NAMED_HINT)
 ARGUMENT: Final = "arg."
 
 
@@ -59,7 +63,17 @@ def about_task(found: dict[str, Any]) -> list[Field]:
         Field(name="delay_tolerance_s", label="May wait (seconds)", kind="number"),
         Field(name="start_at", label="Not before (UTC)", kind="moment"),
         Field(name="execution_cap_s", label="Longest run (seconds)", kind="number"),
+        Field(name="total_attempts", label="Attempts", kind="whole"),
+        Field(
+            name="on_late",
+            label="When it is late",
+            kind="choice",
+            choices={word: word.replace("_", " ") for word in ON_LATE},
+        ),
         Field(name="tags", label="Tags", kind="list"),
+        Field(name="mutex_key", label="Mutex key"),
+        Field(name="require_labels", label="Labels of nodes it needs", kind="list"),
+        Field(name="metadata", label="Metadata", kind="texts", folded=True),
     ]
     return [NAME, *(replace(field, help=field.help or FIELDS[field.name].help) for field in about)]
 

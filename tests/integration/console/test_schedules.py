@@ -33,7 +33,7 @@ def sent(page: Client, at: str, **changed: Any) -> dict[str, Any]:
     data = {
         field.name: "on" if field.kind == "flag" else field.value
         for field in fields
-        if field.value not in ("", [], False)
+        if field.value is not False and field.value not in ("", [])
     }
     hidden = page.get(at).context["form"]["hidden"]
     return {name: value for name, value in {**hidden, **data, **changed}.items() if value is not None}
@@ -130,7 +130,7 @@ def test_templates_workflows_and_what_is_gone(tenant: Tenant) -> None:
     assert page.get(f"{HERE}/new/?handler=no.such").status_code == 404
     Schedule.objects.unscoped().update(task={"handler": "gone.away"}, workflow=None)
     at = f"{HERE}/{stored().pk}/edit/"
-    assert '"gone.away"' in page.get(at).context["form"]["fields"][11].value, "as it is stored"
+    assert "handler: gone.away" in page.get(at).context["form"]["fields"][11].value, "as it is stored"
     page.post(at, sent(page, at, times="09:00"))
     assert (stored().rule, stored().task) == ({"times": ["09:00"]}, {"handler": "gone.away"})
 
@@ -171,3 +171,58 @@ def test_what_is_submitted_is_told_in_words() -> None:
     assert work_words({"args": [1], "handler": "h", "tier": "basic"}, None) == {
         "handler": "h", "arguments in order": [1], "tier": "basic",
     }  # fmt: skip
+
+
+TASKS: list[dict[str, Any]] = [
+    {"handler": "mail.send", "kwargs": {"to": "ann@example.org", "draft": True}, "tier": "basic", "category": "offpeak",
+     "priority": 0, "delay_tolerance_s": 0.5, "on_late": "give_up", "execution_cap_s": 90, "total_attempts": 1},
+    {"handler": "mail.send", "args": ["ann@example.org", 2], "tags": ["eu", "nightly"], "mutex_key": "books",
+     "require_labels": ["ssd", "gpu=a100"], "metadata": {"order": "7102", "note": "a: b"}},
+    {"handler": HANDLER, "args": [["x"], "7", 7, {"a": [1]}], "kwargs": {"limit": "5", "days": ["mon"], "a:b": None},
+     "expires_in_s": 3600, "mutex_limit": 2, "mutex_scope": "both", "rate_key": "mail", "checkpoints": True,
+     "resources": {"memory_mb": 512}, "retry": {"base_s": 2, "factor": 2}, "prefer_labels": ["eu"]},
+    {"script_path": "nightly.sh", "tier": "basic", "tags": ["a, b"]},
+    {"handler": "gone.away", "metadata": {"a": "1"}, "args": [1, "two"]},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_whatever_a_task_has_survives_being_opened_and_saved(tenant: Tenant, task: Any) -> None:
+    Handler.objects.create(name="mail.send", schema=SCHEMA)
+    page = browser_of(tenant, "operator")
+    one = make(tenant, "kept")
+    Schedule.objects.unscoped().update(task=task)
+    at = f"{HERE}/{one.pk}/edit/"
+    assert page.post(at, sent(page, at)).status_code == 302
+    assert (stored().task, stored().version) == (task, one.version), "nothing was changed"
+    assert page.post(at, sent(page, at, jitter_s="1 min")).status_code == 302
+    assert (stored().task, stored().jitter_s) == (task, 60), "nothing else was changed"
+
+
+def test_a_task_is_told_in_lines_and_a_refusal_names_the_field(tenant: Tenant) -> None:
+    page = browser_of(tenant, "operator")
+    at = f"{HERE}/new/?handler={HANDLER}"
+    form = sent(page, at, **{
+        "name": "lines", "arguments": 'to: ann@example.org\nlimit: 5\ncode: "5"', "task.metadata": "order: 7102",
+        "task.total_attempts": "5", "task.require_labels": "ssd", "task": "mutex_limit: 2\nrate_key: mail",
+    })  # fmt: skip
+    for name, words, label in (
+        ("task", "mutex_limit", "Other fields of the task"),
+        ("task", "mutex_limit: many", "Other fields of the task, mutex_limit"),
+        ("task.metadata", "order 7102", "Metadata"),
+        ("task.total_attempts", "0", "Attempts"),
+        ("task.require_labels", "=x", "Labels of nodes it needs"),
+        ("task.on_late", "cry", "When it is late"),
+    ):
+        response = page.post(at, {**form, name: words})
+        assert label in response.context["refused"]
+        assert {each.name: each.value for each in response.context["form"]["fields"]}[name] == words, "it stays"
+        assert not Schedule.objects.unscoped().exists()
+    assert page.post(at, form).status_code == 302
+    assert stored().task == {
+        "handler": HANDLER, "kwargs": {"to": "ann@example.org", "limit": 5, "code": "5"}, "metadata": {"order": "7102"},
+        "total_attempts": 5, "require_labels": ["ssd"], "mutex_limit": 2, "rate_key": "mail",
+    }  # fmt: skip
+    shown = told(page.get(f"{HERE}/{stored().pk}/edit/"))
+    assert "<details open><summary>Other fields of the task</summary>" in shown
+    assert "rate_key: mail" in shown
