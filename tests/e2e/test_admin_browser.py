@@ -171,6 +171,13 @@ def test_a_schedule_is_filled_in_by_kind_and_a_search_is_kept(browser: Watched, 
         name for name in ("every_s", "times", "weekdays", "cron", "at", "template") if page.is_visible(f".field-{name}")
     }
     assert shown == {"times", "weekdays"}
+    assert page.is_visible("#id_tier")
+    assert not page.is_visible("#id_more"), "what is rare is folded away"
+    page.click("text=More about the task")
+    page.wait_for_selector("#id_more >> visible=true")
+    page.check("input[name=starts][value=template]", force=True)
+    page.wait_for_selector("text=More about the task", state="hidden")
+    assert not page.is_visible("#id_tier")
     page.check("input[name=weekdays][value=mon]", force=True)
     page.fill("#id_times", "07:30")
     page.click("#sw-firings button")
