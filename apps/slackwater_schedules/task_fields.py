@@ -9,7 +9,7 @@ from django import forms
 from unfold import widgets
 
 from slackwater_adminkit.units import TIME, ArgumentsField, UnitField
-from slackwater_tasks.admin.task_form import input_of
+from slackwater_tasks.admin.task_form import help_of, input_of
 from slackwater_tasks.spec import FIELDS
 
 EMPTY: Final[tuple[Any, ...]] = (None, "", [], {})
@@ -41,31 +41,27 @@ class PartsField(forms.CharField):
         return bool(self.to_python(data) != (initial or []))
 
 
-def _help(name: str, hint: str = "") -> str:
-    field = FIELDS[name]
-    empty = f"Empty: {field.fallback}." if field.fallback else ""
-    return " ".join(filter(None, (field.help, hint, empty)))
-
-
 def _length(name: str, label: str) -> UnitField:
     hint = "For example 90 s, 10 min, 2 h."
-    return UnitField(label=label, units=TIME, required=False, help_text=_help(name, hint))
+    return UnitField(label=label, units=TIME, required=False, help_text=help_of(FIELDS[name], hint))
 
 
 def _words(name: str, label: str) -> forms.ChoiceField:
     kind: Any = FIELDS[name].kind
     choices = [("", "–"), *((word, word.replace("_", " ")) for word in kind.words)]
     widget = widgets.UnfoldAdminSelectWidget()
-    return forms.ChoiceField(required=False, label=label, choices=choices, widget=widget, help_text=_help(name))
+    return forms.ChoiceField(
+        required=False, label=label, choices=choices, widget=widget, help_text=help_of(FIELDS[name])
+    )
 
 
 def _whole(name: str, label: str) -> forms.IntegerField:
     widget = widgets.UnfoldAdminIntegerFieldWidget()
-    return forms.IntegerField(required=False, label=label, help_text=_help(name), widget=widget)
+    return forms.IntegerField(required=False, label=label, help_text=help_of(FIELDS[name]), widget=widget)
 
 
 def _parts(name: str, label: str) -> PartsField:
-    return PartsField(label=label, help_text=_help(name, "Separated by commas."))
+    return PartsField(label=label, help_text=help_of(FIELDS[name], "Separated by commas."))
 
 
 def _as_task(name: str, label: str) -> forms.Field:
@@ -79,7 +75,7 @@ class TaskFields(forms.Form):
     """The fields about a task; an empty one is left to the handler, the tier and the plan."""
 
     tier = forms.ChoiceField(
-        required=False, label="Tier", help_text=_help("tier"), widget=widgets.UnfoldAdminSelectWidget()
+        required=False, label="Tier", help_text=help_of(FIELDS["tier"]), widget=widgets.UnfoldAdminSelectWidget()
     )
     category = _words("category", "Category")
     priority = _whole("priority", "Priority")

@@ -65,10 +65,15 @@ _INPUTS: dict[type[kinds.Kind], tuple[Callable[..., forms.Field], str]] = {
 """How each kind of a task's fields is filled in, and the words that say so."""
 
 
+def help_of(field: kinds.Field, hint: str = "") -> str:
+    """What stands below a field: what it is, how it is filled in (``hint``), and what an empty one means."""
+    empty = f"Empty: {field.fallback}." if field.fallback else ""
+    return " ".join(filter(None, (field.help, hint, empty)))
+
+
 def input_of(field: kinds.Field) -> forms.Field:
     make, hint = _INPUTS[type(field.kind)]
-    empty = f"Empty: {field.fallback}." if field.fallback else ""
-    options: dict[str, Any] = {"help_text": " ".join(filter(None, (field.help, hint, empty))), "initial": field.default}
+    options: dict[str, Any] = {"help_text": help_of(field, hint), "initial": field.default}
     if isinstance(field.kind, kinds.Choice):
         options["choices"] = [(word, word.replace("_", " ")) for word in field.kind.words]
         options["initial"] = field.kind.shown(field.default)
