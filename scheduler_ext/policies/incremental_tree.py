@@ -107,6 +107,8 @@ class RunningTree(TreeChooser):
         )
         self._deepest = [branch for _, branch in sorted(self._branches.items(), key=lambda item: -len(item[0][2]))]
         self._memory_s = rules.memory_s
+        roots = [root for category in self._all for root in category]
+        self._is_flat = bool(self._step) and len(roots) == 1 and all(map(_flat, self._deepest))
         if rules.memory_s:
             self._grown = 1.0
             for account in self._accounts.values():
@@ -123,17 +125,13 @@ class RunningTree(TreeChooser):
     def pick(self) -> tuple[LineView, TaskView] | None:
         """The next task to try, among those that may find room."""
         trees = self._open
-        if len(trees) != 1:
-            line = self._first(map(self._front, trees))
-        else:
-            roots = trees[0]
-            line = self._descend(roots[0]) if len(roots) == 1 else self._front(roots)
+        line = self._front(trees[0]) if len(trees) == 1 else self._first(map(self._front, trees))
         return (line.view, line.heads[line.at]) if line is not None else None
 
     def _front(self, roots: list[Branch]) -> Line | None:
         """The line to serve next in the trees of one category."""
         best = self._descend(roots[0])
-        for root in roots[1:]:
+        for root in roots[1:] if len(roots) > 1 else ():
             line = self._descend(root)
             if line is not None and (best is None or _before(line, best)):
                 best = line
@@ -241,6 +239,46 @@ class RunningTree(TreeChooser):
         if more:
             self._shut_again(kept, opened, is_full)
         return picked
+
+    def swaps(self, is_full: Callable[[], bool]) -> bool:
+        """Whether :meth:`swap` can decide: all ask for the same, in one tree of accounts without others in them."""
+        del is_full
+        return self._is_flat and not self.passed_over
+
+    def swap(self, line: LineView) -> tuple[LineView, TaskView]:
+        """Give back what an ended task of ``line`` held, and start the task that is next in its place.
+
+        As ``release``, ``pick`` and ``accept``, written out, since it runs for every task of a long log. All ask for
+        the same, and at least one waits.
+        """
+        clock, growth, lines = self._clock, self._growth(), self._lines
+        ((root,),) = self._all
+        top = lines[line.line_id].top
+        self._move(top, -self._step, growth)
+        if not top.waits and not top.share:
+            self._share_out(self._due - top.turns)
+        for branch in self._chains[line.line_id]:
+            if branch.heap:
+                branch.push(clock)
+        state = self._descend(root)
+        assert state is not None
+        task = state.heads[state.at]
+        top = state.top
+        self._move(top, self._step, growth)
+        state.advance()
+        top.waits -= 1
+        return state.view, task
+
+    def _move(self, top: Account, step: int, growth: float) -> None:
+        """What :meth:`_charge` does for an account at the top where all ask for the same."""
+        share, version = top.share, top.version
+        if top.served_at != growth:
+            top.served += share * (growth - top.served_at)
+            top.served_at = growth
+        share = top.share = share + step
+        top.version = version + 1
+        top.tie = (top.served - share * growth) / top.turns
+        top.key = (share + top.past) * top.weight if self._plain_key else self._rules.key(top)
 
     def _shut_again(
         self, shut: set[tuple[int, WorkKind]], opened: list[list[Branch]], is_full: Callable[[], bool]

@@ -67,6 +67,18 @@ class RememberingTree(RunningTree):
         if each.counts:
             each.hold(kind, milli, vector)
 
+    def swaps(self, is_full: Callable[[], bool]) -> bool:
+        """Only where no room is left: below it, each look at who waits brings past use up to date."""
+        return super().swaps(is_full) and is_full()
+
+    def _move(self, top: Account, step: int, growth: float) -> None:
+        served = top.served = top.served + top.share * (growth - top.served_at)
+        top.served_at = growth
+        share = top.share = top.share + step
+        top.version += 1
+        past = top.past = int(share * (growth - 1.0) + served)
+        top.key = (share + past) * top.weight if self._plain_key else self._rules.key(top)
+
     def _shut_again(
         self, shut: set[tuple[int, WorkKind]], opened: list[list[Branch]], is_full: Callable[[], bool]
     ) -> None:

@@ -22,12 +22,13 @@ from scheduler_ext.policies.tree import Rules
 from scheduler_ext.round.gate import Gate, expected_end
 from scheduler_ext.round.longest_waiting import make_room
 from scheduler_ext.round.node_account import Node
+from scheduler_ext.simulation.following import follow_on, follows
 from scheduler_ext.simulation.layout import edges_of, is_alike, lines_of, one_node, tenants_of
 from scheduler_ext.simulation.learning import Learning
 from scheduler_ext.simulation.model import Cell, Job, Run, Trace
 from scheduler_ext.simulation.preemption import Preemptor
 from scheduler_ext.simulation.timers import Timers
-from scheduler_ext.simulation.waiting import Waiting
+from scheduler_ext.simulation.waiting import Waiting, refused
 
 PROGRESS_EVERY: Final = 10_000
 NO_EVENT: Final = 1 << 62
@@ -58,8 +59,7 @@ class Engine:
         ``learning``: expected run times are learnt from what has ended; ``until``: end when that job has started.
         """
         conf = conf or SchedulerConf()
-        self._trace = trace
-        self._cell = cell
+        self._trace, self._cell = trace, cell
         self._order: Any = order
         self._share_name = share.name
         self._slicing = hasattr(order, "quantum_us")
@@ -91,6 +91,8 @@ class Engine:
         """Whether room alone decides about a job that arrives while nothing waits."""
         self._alike = alike and len(seen.nodes) == 1 and not (self._backfill or self._preemptor or self._timers)
         """Whether any job may take the place of any other, as far as room goes."""
+        self._follows = self._alike and not (self._slicing or learning or until is not None) and follows(trace)
+        """Whether, while all is full, each job that ends is simply followed by one that waits."""
         self._begin(trace)
 
     def _begin(self, trace: Trace) -> None:
@@ -107,6 +109,7 @@ class Engine:
         """With jobs that are alike: whether nothing starts before something has ended."""
         self._queue = Waiting()
         self._children, self._missing = edges_of(trace)
+        self._arrivals = [*(job.arrived_us for job in trace.jobs), NO_EVENT]
         self._serving: dict[int, int] = {}
         self._now = self._next = 0
         self._waiting = self._ended = self._preemptions = self._decisions = self._backfilled = 0
@@ -135,8 +138,7 @@ class Engine:
     def _loop(self) -> None:
         """Event by event: what ends, then what arrives, then what can start."""
         jobs, ends, promotions, chooser = self._trace.jobs, self._ends, self._promotions, self._chooser
-        arrivals = [*(job.arrived_us for job in jobs), NO_EVENT]
-        plain, alike, over = self._plain, self._alike, self._over
+        arrivals, plain, alike, over = self._arrivals, self._plain, self._alike, self._over
         while True:
             now = arrivals[self._next]
             if ends and ends[0][0] < now:
@@ -163,6 +165,8 @@ class Engine:
         if self._waiting:
             if not self._alike or not (self._swap() if self._over else self._is_stuck()):
                 self._drain()
+            if self._stuck and self._follows:
+                self._follow_on()
             if self._preemptor is not None:
                 self._preempt(self._preemptor)
         elif self._over and not self._alike:
@@ -197,18 +201,22 @@ class Engine:
             self._promote(heappop(promotions)[1])
 
     def _give_up(self) -> None:
-        """Report the jobs that wait at the end: for a window that never opens, or below a maximum that is too small."""
-        job: Any
-        windows = self._timers is not None and self._timers.has_windows
-        for job in self._trace.jobs if self._waiting else ():
-            if self._started[job.index] < 0 and not (self._missing and self._missing[job.index]):
-                reason = self._gate.refusal(job.line, job, 0) or self._chooser.refusal(job.line, job, MILLI)
-                if reason is not None or windows:
-                    self._unplaced.setdefault(job.index, (reason or Reason.PEAK).value)
+        jobs = self._trace.jobs if self._waiting else []
+        found = refused(jobs, self._started, self._missing, self._gate, self._chooser, self._timers)
+        self._unplaced = found | self._unplaced
 
     def _goes_on(self) -> bool:
         """Whether a waiting job may still start though nothing arrives and nothing ends any more."""
         return bool(self._waiting and self._timers is not None and self._timers.due() is not None)
+
+    def _follow_on(self) -> None:
+        chooser, jobs, most = self._chooser, self._trace.jobs, PROGRESS_EVERY - 1 - self._ended % PROGRESS_EVERY
+        if self._over or not chooser.swaps(self._is_full) or not self._gate.would_open(jobs[0].line, 1):
+            return
+        came, swaps = follow_on(jobs, self._arrivals, self._next, self._ends, chooser, self._order.rank, self._started,
+                                self._finished, self._waiting, most)  # fmt: skip
+        self._next, self._waiting = self._next + came, self._waiting + came - swaps
+        self._ended, self._decisions = self._ended + swaps, self._decisions + swaps
 
     # -- what happens ------------------------------------------------------------------------------
 
@@ -227,11 +235,7 @@ class Engine:
         if self._slicing:
             job.level = self._serving.get(line.line_id, 0) if self._joins else 0
         job.rank = self._order.rank(job)
-        self._waiting += 1
-        self._fresh = True
-        self._chooser.offer(line, job)
-        if self._backfill:
-            self._queue.add(job)
+        self._wait(line, job)
         if job.latest_start_us is not None and not line.late:
             lead = 0 if self._following[line.line_id].late else PROMOTE_LEAD_MS * 1000
             heappush(self._promotions, (max(self._now, job.latest_start_us - lead), job.index))
@@ -317,10 +321,8 @@ class Engine:
     def _release_children(self, job: Job) -> None:
         for index in self._children[job.index]:
             self._missing[index] -= 1
-            if self._missing[index] == 0 and self._trace.jobs[index].arrived_us <= self._now:
-                child = self._trace.jobs[index]
-                if index < self._next:
-                    self._offer(child)
+            if self._missing[index] == 0 and index < self._next:
+                self._offer(self._trace.jobs[index])
 
     # -- deciding ----------------------------------------------------------------------------------
 
@@ -452,8 +454,7 @@ class Engine:
 
     def _start(self, job: Any, node: Node, line: LineView) -> None:
         self._waiting -= 1
-        now = self._now
-        job.node = node
+        now, job.node = self._now, node
         if self._backfill:
             self._queue.remove(job)
             self._backfilled += self._gate.ledger.keeps_room
@@ -493,8 +494,7 @@ class Engine:
         if self._backfill:
             return True
         shape = self._gate.ledger.shape(vector, kind, None, labels)
-        needed, among = shape.vector, shape.among
         return any(
-            node.room(kind) > 0 and fits(needed, node.free) and (among is None or node.index in among)
+            node.room(kind) > 0 and fits(shape.vector, node.free) and (shape.among is None or node.index in shape.among)
             for node in self._freed
         )

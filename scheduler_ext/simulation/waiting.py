@@ -7,8 +7,11 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, Final
 
-from scheduler_ext.core.types import LineView
+from scheduler_ext.core.types import MILLI, LineView, Reason
+from scheduler_ext.policies.incremental_tree import RunningTree
+from scheduler_ext.round.gate import Gate
 from scheduler_ext.simulation.model import Job
+from scheduler_ext.simulation.timers import Timers
 
 LOOKED_AT: Final = 8
 """Jobs of each tenant, those waiting longest, for which room may be kept."""
@@ -51,3 +54,13 @@ class Waiting:
         for queue in self._queues.values():
             for job in islice(queue.values(), LOOKED_AT):
                 yield job.line, job
+
+
+def refused(
+    jobs: Sequence[Any], started: list[int], missing: list[int], gate: Gate, chooser: RunningTree, timers: Timers | None
+) -> dict[int, str]:
+    """Why jobs still wait at the end: for one of the windows that never opens, or below a maximum that is too small."""
+    windows = timers is not None and timers.has_windows
+    left = [job for job in jobs if started[job.index] < 0 and not (missing and missing[job.index])]
+    reasons = {job.index: gate.refusal(job.line, job, 0) or chooser.refusal(job.line, job, MILLI) for job in left}
+    return {index: (reason or Reason.PEAK).value for index, reason in reasons.items() if reason is not None or windows}

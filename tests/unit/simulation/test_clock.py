@@ -8,6 +8,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from math import exp
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -306,3 +307,31 @@ def test_jobs_that_are_alike_are_decided_on_the_short_way_as_on_the_long(
             run = engine.run(time.process_time)
             found.append((run.started_us, run.ended_us, run.segments))
         assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("memory_s", [0, 20])
+@pytest.mark.parametrize("peak", [1000, 500])
+@pytest.mark.parametrize("order", ["fifo", "shortest_first"])
+def test_a_full_cell_is_followed_as_decided_event_by_event(order: str, peak: int, memory_s: int) -> None:
+    """Overloads of tenants of several weights and priorities, some with much at the same moment."""
+    followed, conf = 0, SchedulerConf(peak_permille=peak, delayable_permille=peak)
+    for seed in range(40):
+        rng, at_us, jobs = random.Random(seed), 0, list[Job]()
+        grain, per_s, tenants = rng.choice([1, 1, 500_000]), rng.choice([7, 15]), rng.choice([1, 5, 30])
+        for index in range(200):
+            at_us += int(rng.expovariate(per_s) * 1e6) // grain * grain
+            run_us = max(1, int(rng.expovariate(1) * 1e6) // grain * grain)
+            jobs.append(Job(index, at_us, run_us, tenant=rng.randrange(tenants), priority=rng.choice([0, 0, 0, 3])))
+        trace = Trace(name="full", jobs=jobs, weights={tenant: 1 + tenant % 3 for tenant in range(tenants)})
+        found = []
+        for follows in (True, False):
+            engine = Engine(trace, Cell(nodes=3, slots=2), order=order_policy(order), conf=conf,
+                            share=share_policy("dominant_resource", {"memory_s": memory_s}))  # fmt: skip
+            assert engine._follows
+            engine._follows = follows
+            with patch.object(engine._chooser, "swap", wraps=engine._chooser.swap) as swap:
+                run = engine.run(time.process_time)
+            followed += swap.call_count
+            found.append((run.started_us, run.ended_us, run.decisions))
+        assert found[0] == found[1], seed
+    assert followed > 2000 or (memory_s and peak < 1000)
