@@ -6,12 +6,9 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import psycopg
-import redis
-
 from slackwater.local.console import Console
 from slackwater.local.servers import EmbeddedPostgres, EmbeddedRedis, ServerError, socket_folder
-from slackwater.settings.environment import ROOT, is_checkout
+from slackwater.settings.place import ROOT, is_checkout
 
 MIN_POSTGRES = 150_000  # libpq's spelling of 15.0
 POLL_S = 0.5  # seconds between looks whether a server still runs
@@ -85,6 +82,8 @@ class Servers:
 
 
 def _check_postgres(url: str) -> None:
+    import psycopg  # here as below: with servers of ours nobody needs it
+
     try:
         with psycopg.connect(url, connect_timeout=5) as connection:
             version = connection.info.server_version
@@ -97,6 +96,8 @@ def _check_postgres(url: str) -> None:
 
 
 def _check_redis(url: str) -> None:
+    import redis
+
     try:
         with contextlib.closing(redis.Redis.from_url(url, socket_connect_timeout=5)) as client:
             client.ping()
@@ -115,11 +116,11 @@ def component_environment(servers: Servers, *, public_url: str, marker: str) -> 
         "SLACKWATER_PUBLIC_URL": public_url,
         "SLACKWATER_SUPERVISOR": marker,
         "PYTHONUNBUFFERED": "1",
-        "PYTHONPATH": os.pathsep.join(_source_folders()),
+        "PYTHONPATH": os.pathsep.join(source_folders()),
     }
 
 
-def _source_folders() -> list[str]:
+def source_folders() -> list[str]:
     """Where Python finds what is used from where it lies; an installed package is found anyway."""
     folders = [ROOT, ROOT / "platform", ROOT / "apps"] if is_checkout() else []
-    return [*map(str, folders), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+    return list(dict.fromkeys([*map(str, folders), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]))

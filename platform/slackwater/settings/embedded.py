@@ -8,7 +8,7 @@ adopt_local_servers()
 
 from slackwater.settings.base import *  # noqa: E402  (base reads the environment when it is imported)
 from slackwater.settings.base import SLACKWATER  # noqa: E402
-from slackwater.settings.environment import ROOT as _ROOT  # noqa: E402
+from slackwater.settings.place import ROOT as _ROOT  # noqa: E402
 
 SLACKWATER["DEMO_HANDLERS"] = True
 # The worked example of the documentation is at hand without a setting.

@@ -10,10 +10,8 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 
 from scheduler_ext.dispatch import redis_client
+from slackwater.settings.place import home_folder
 from slackwater_conf import Conf, WrongSetting
-
-ROOT = Path(__file__).resolve().parents[3]
-"""The project, where the code is used from where it lies."""
 
 NOT_RUNNING = "the platform is not running here; start it with `make up`, or set SLACKWATER_DATABASE_URL"
 ABSENT_REDIS_URL = "redis://slackwater-is-not-running.invalid:6379/0"
@@ -152,18 +150,6 @@ def celery_broker_url(redis_url: str) -> str:
     if not redis_url.startswith("unix://"):
         return redis_url
     return redis_url.replace("unix://", "redis+socket://", 1).replace("db=", "virtual_host=")
-
-
-def is_checkout() -> bool:
-    """Whether the code is used from where it lies, not as an installed package."""
-    return (ROOT / "manage.py").is_file()
-
-
-def home_folder() -> Path:
-    """Where data goes by default: the project; the user's folder for data where this is an installed package."""
-    if is_checkout():
-        return ROOT
-    return Path(env.str("XDG_DATA_HOME", default="") or Path.home() / ".local" / "share") / "slackwater"
 
 
 def log_level() -> str:

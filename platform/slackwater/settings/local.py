@@ -7,9 +7,7 @@ import secrets
 from pathlib import Path
 from typing import Any
 
-from django.core.exceptions import ImproperlyConfigured
-
-from slackwater.settings.environment import home_folder
+from slackwater.settings.place import home_folder
 
 SERVERS_FILE = "servers.json"
 LOCK_FILE = "up.lock"
@@ -59,6 +57,10 @@ def local_secret_key(var: Path) -> str:
             write_private(path, secrets.token_urlsafe(50))
         return path.read_text().strip()
     except OSError as error:
+        from django.core.exceptions import (
+            ImproperlyConfigured,  # Django's, which the supervisor of `make up` never loads
+        )
+
         raise ImproperlyConfigured(
             f"{var}, the folder for all data, cannot be used: {error.strerror}; choose another with SLACKWATER_VAR"
         ) from error

@@ -6,7 +6,8 @@ from django.core.exceptions import ImproperlyConfigured
 
 from slackwater.logs import logging_config
 from slackwater.settings.base import *
-from slackwater.settings.environment import env, given_database_url, home_folder, log_level
+from slackwater.settings.environment import env, given_database_url, log_level
+from slackwater.settings.place import home_folder
 
 for _name, _value in (
     ("SLACKWATER_SECRET_KEY", SECRET_KEY),

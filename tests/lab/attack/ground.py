@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import redis
 
-from slackwater.settings.environment import ROOT
+from slackwater.settings.place import ROOT
 from tests.support.processes import ManagedProcess, manage, running
 from tests.support.waiting import wait_until
 

@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any, Final
 
 from slackwater import Client
-from slackwater.settings.environment import ROOT
+from slackwater.settings.place import ROOT
 from tests.lab.attack import ground
 from tests.lab.benchmarks.scenarios import Scenario
 from tests.support.figures import FILE

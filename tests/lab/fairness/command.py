@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand
 
-from slackwater.settings.environment import ROOT
+from slackwater.settings.place import ROOT
 from tests.lab.benchmarks import machine, pages
 from tests.lab.benchmarks.scenarios import Scenario
 from tests.lab.fairness import cases

@@ -16,7 +16,7 @@ from typing import Any, Final
 from django.core.management.base import BaseCommand, CommandError
 
 from slackwater.local.servers import ServerError
-from slackwater.settings.environment import ROOT
+from slackwater.settings.place import ROOT
 from tests.lab.benchmarks import machine, pages
 from tests.lab.benchmarks.scenarios import Scenario
 from tests.lab.matrix.moved import EXAMPLES, Example, Moved, built_wheel, environment

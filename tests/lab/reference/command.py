@@ -8,7 +8,7 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
-from slackwater.settings.environment import ROOT
+from slackwater.settings.place import ROOT
 from tests.lab.reference import PAGES
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
-from slackwater.settings.environment import ROOT
+from slackwater.settings.place import ROOT
 from slackwater_conf import Conf
 from tests.lab.reference.markdown import attribute_docs, code, page, plain, table
 

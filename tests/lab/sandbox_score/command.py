@@ -15,7 +15,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.sandbox import detect
 from scheduler_ext.sandbox.base import Found, Level
 from scheduler_ext.sandbox.pool import SlotPool
-from slackwater.settings.environment import ROOT
+from slackwater.settings.place import ROOT
 from slackwater_conf import conf
 from tests.lab.sandbox_score import hostile, report
 from tests.lab.sandbox_score.targets import targets

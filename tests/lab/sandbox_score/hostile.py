@@ -18,7 +18,7 @@ from scheduler_ext.sandbox.base import Level
 from scheduler_ext.sandbox.container import ContainerSlot
 from scheduler_ext.sandbox.pool import SlotPool
 from scheduler_ext.worker.agent.scripts import ScriptRun
-from slackwater.settings.environment import ROOT
+from slackwater.settings.place import ROOT
 from tests.lab.sandbox_score.targets import Targets
 
 FOLDER = ROOT / "tests" / "sandbox"

@@ -22,7 +22,7 @@ import psutil
 from slackwater.local.process import kill_group, run, start
 from slackwater.local.servers import EmbeddedPostgres, EmbeddedRedis, socket_folder
 from slackwater.local.servers.folders import free_port
-from slackwater.settings.environment import ROOT
+from slackwater.settings.place import ROOT
 from tests.lab.torture.clocks import Clocks
 from tests.lab.torture.links import SERVERS, Links
 

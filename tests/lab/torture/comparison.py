@@ -16,7 +16,7 @@ import celery.result
 from celery import chord, group
 from kombu.exceptions import OperationalError
 
-from slackwater.settings.environment import ROOT
+from slackwater.settings.place import ROOT
 from tests.lab.torture import faults, record
 from tests.lab.torture.clients import Accepted
 from tests.lab.torture.cluster import Cluster, Member

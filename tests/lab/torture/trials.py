@@ -13,7 +13,7 @@ from typing import Any
 
 import psycopg
 
-from slackwater.settings.environment import ROOT
+from slackwater.settings.place import ROOT
 from tests.lab.torture.clients import Client
 from tests.lab.torture.cluster import Cluster, Member
 from tests.lab.torture.run import Options, Result, Torture

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from slackwater.settings.environment import ROOT
+from slackwater.settings.place import ROOT
 
 FOR_ACTS_ALONE = ("slackwater_tasks.control", "slackwater_tasks.submission.service", "rich", "httpx", "celery")
 LOADED = """

