@@ -17,6 +17,8 @@ class Lead:
 
     epoch: int
     leads: bool
+    empty: bool = False
+    """Whether no task is in the ledger that has not ended."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 
 ROUND_INTERVAL_S = 1.0
 """The longest time between two rounds."""
+REST_S = 5.0
+"""The same while the ledger is empty: each renewal of the lead looks whether it still is."""
 WAKE_EVERY_S = 0.2
 """How often scheduled tasks are looked at; whoever stores one that is due sooner makes it ready at once.
 
@@ -77,6 +79,8 @@ class Dispatcher:
         """Set if running tasks are to make room for what waits."""
         self._renewed = float("-inf")
         self._woken = float("-inf")
+        self._rests_until = float("-inf")
+        self._empty = False
         self.last = RoundResult()
 
     def keep_lead(self) -> bool:
@@ -88,10 +92,13 @@ class Dispatcher:
                 log.info("leading cell %s, epoch %s", self.conf.cell, lead.epoch)
             if self.leads and not lead.leads:
                 log.warning("leadership of cell %s lost", self.conf.cell)
-            self.leads, self.epoch = lead.leads, lead.epoch
+            self.leads, self.epoch, self._empty = lead.leads, lead.epoch, lead.empty
             # Counted from before the statement: the row can only be valid for longer than we believe.
             self._renewed = now
         return self.leads and time.monotonic() - self._renewed < self.conf.leader_lease_s
+
+    def renews_in_s(self) -> float:
+        return max(0.0, self._renewed + self.conf.leader_renew_s - time.monotonic())
 
     def run_round(self) -> RoundResult:
         """Run one round; returns what it did, with a reason for each nominated task that was left."""
@@ -116,10 +123,13 @@ class Dispatcher:
             snapshot, plan = self._decide()
         self._wants_ends, self._kept = plan.wants_ends, plan.kept
         # 3. Give room ahead, where none is asked for now.
+        given = True
         if self.turns is None or not self.turns.holds:
             wider = openings(snapshot, plan, self.conf, self.share or self.store.share())
             self.store.widen(self.epoch, wider)
             self._short = lacking(snapshot, wider)
+            given = bool(snapshot.openings or wider)
+        self._rests_until = float("-inf") if given or plan.decisions or plan.left else began + REST_S
         # 4. Claim what was decided, if it still is what the snapshot said.
         won = self.store.claim(self.epoch, plan.decisions)
         self.locks.follow(self.store.locks, new=plan.excludes)
@@ -161,6 +171,10 @@ class Dispatcher:
         for kind, task_ids in aside.items():
             if kind is not Reason.NEVER_FITS or snapshot.nodes:
                 self.store.park(task_ids, kind)
+
+    def rests(self) -> bool:
+        """Whether nothing is there to decide about, nor given ahead, so that the next round has time."""
+        return self._empty and time.monotonic() < self._rests_until
 
     def wants_room(self) -> bool:
         """Whether free room changes anything: something waits, or some that may come find none given ahead."""
@@ -217,19 +231,23 @@ class HintListener:
         self._pubsub = self._client = None
 
 
-def _rest(dispatcher: Dispatcher, hints: HintListener) -> None:
-    """Wait until something may have to be decided; where nothing waits for room, news of it is no reason."""
-    until = time.monotonic() + dispatcher.pause_s()
+def _rest(dispatcher: Dispatcher, hints: HintListener, pause_s: float) -> bool:
+    """Wait until something may have to be decided, and tell whether that was heard.
+
+    Where nothing waits for room, news of it is no reason.
+    """
+    until = time.monotonic() + pause_s
     while (left := until - time.monotonic()) > 0:
         heard = hints.wait(left)
         if heard and (heard != {ROOM} or dispatcher.wants_room()):
-            return
+            return True
+    return False
 
 
 def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool],
         faults: tuple[type[Exception], ...]) -> None:  # fmt: skip
     """Run rounds until ``stopping()``; errors of the database or Redis are logged, and the round is tried again."""
-    failures, standby = 0, False
+    failures, standby, heard = 0, False, True
     away: tuple[type[Exception], ...] = (redis_client.RedisError, *faults)
     while not stopping():
         try:
@@ -240,13 +258,17 @@ def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool
                 hints.wait(dispatcher.conf.leader_renew_s)
                 continue
             standby = False
+            if not heard and dispatcher.rests():
+                heard = _rest(dispatcher, hints, dispatcher.renews_in_s())
+                continue
+            heard = True
             result = dispatcher.run_round()
             failures = 0
             if result.again:
                 continue
             if result.claimed:
                 time.sleep(min(MIN_PAUSE_MS / 1000, result.seconds))
-            _rest(dispatcher, hints)
+            heard = _rest(dispatcher, hints, dispatcher.pause_s())
         except away as error:
             failures += 1
             log.warning("round failed, trying again: %s", first_line(error))

@@ -29,11 +29,12 @@ from scheduler_ext.task import handlers
 from scheduler_ext.worker import execution, process_state
 from scheduler_ext.worker.agent.agent import LOST_NODE
 from scheduler_ext.worker.agent.process import AgentProcess
+from scheduler_ext.worker.consumer import OpenConsumer
 from scheduler_ext.worker.journal import BATCHES, Journal
 
 log = logging.getLogger(__name__)
 
-AGENT_CHECK_S = 0.5
+AGENT_CHECK_S = 1.0
 TOKEN_CHECK_S = 1.0
 AHEAD = 2
 """Tokens for each child: one that lends it, one that waits in the worker, so that no time passes between slices."""
@@ -203,6 +204,8 @@ class TokenStep(bootsteps.StartStopStep):
             return
         queue = token_queue(node.journal.node_id)
         lent = sum(1 for request in state.reserved_requests if request.name == SLICE_TASK)
+        # A team's own worker may hold back messages that it has not read, for as long as its tokens wait.
+        node.journal.wanted = isinstance(consumer, OpenConsumer) or lent < len(state.reserved_requests)
         try:
             if self._connection is None:
                 self._connection = consumer.app.connection_for_write()

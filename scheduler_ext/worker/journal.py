@@ -31,8 +31,8 @@ BATCHES = 3
 """The most batches a child has at once: one runs, one is recorded, one is started ahead. Each has a slot."""
 ENTRIES = MAX_BATCH
 BLOB_BYTES = 1_048_576
-# The header: node id (q), lease deadline (d), draining, listened, activated, watched, beside, unheard (a byte each,
-# padded to 8), the agent's beat (d), what was refused of each kind (I).
+# The header: node id (q), lease deadline (d), draining, listened, activated, watched, beside, unheard, wanted (a byte
+# each, padded to 8), the agent's beat (d), what was refused of each kind (I).
 # A slot: pid, open, count, current, limit, (pad), batch number (q), task to interrupt, outcome of the interruption,
 # MiB held.
 _ENTRY = struct.Struct("<16siiddBBxxxxxxii")  # id, fence, cap ms, began, ended, state, cancelled, blob offset, length
@@ -154,6 +154,8 @@ class Journal:
     """True when children run tasks beside one another: their tables are worth looking at."""
     unheard: bool = _flag(21)
     """True while no tenant wants to be told of anything, so that the children need not look."""
+    wanted: bool = _flag(22)
+    """True while the worker may have other messages for its children than tokens."""
     agent_beat: float = _number("<d", 24)
     """The monotonic time of the agent's last sign of life."""
 

@@ -102,7 +102,7 @@ class PgRoundStore(RoundStore):
         if epoch != self._epoch:
             self._epoch, self.past.use = epoch, None  # another may have led meanwhile: what it wrote down counts
             self.ahead.led()
-        return Lead(epoch=epoch, leads=row is not None)
+        return Lead(epoch=epoch, leads=row is not None, empty=row is not None and bool(row[1]))
 
     def resign(self, holder: str) -> None:
         with self.db.conn.transaction():

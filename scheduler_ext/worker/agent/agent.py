@@ -15,7 +15,7 @@ import shutil
 import signal
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -33,7 +33,7 @@ from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import WorkKind
 from scheduler_ext.core.work import Changes, Finished
 from scheduler_ext.dispatch import redis_client
-from scheduler_ext.dispatch.queue_manager import QueueManager
+from scheduler_ext.dispatch.queue_manager import QueueManager, decode
 from scheduler_ext.dispatch.refusals import refusals
 from scheduler_ext.ports import NodeStore, WorkStore
 from scheduler_ext.sandbox.pool import SlotPool
@@ -43,17 +43,19 @@ from scheduler_ext.worker.agent.checkpoint_saver import Saving
 from scheduler_ext.worker.agent.child_monitor import Watch, kill
 from scheduler_ext.worker.agent.draining import Draining
 from scheduler_ext.worker.agent.scripts import ScriptRun
-from scheduler_ext.worker.child.claims import Starting
+from scheduler_ext.worker.child.claims import Claim, Starting
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Journal
 
 log = logging.getLogger(__name__)
 
 POLL_S = 0.04
-IDLE_POLL_S = 0.2
+IDLE_POLL_S = 0.5
 """While nothing runs; what begins meanwhile is looked at that much later."""
 BEAT_EVERY_S = 0.2
+IDLE_BEAT_S = 1.0
 POLL_SCRIPTS_S = 1.0
+"""How long to wait for a script before the look whether the node drains."""
 RECONCILE_EVERY_S = 5.0
 OWN_PATTERNS = 1
 """Patterns subscribed to while nobody follows events: the workers' own remote control."""
@@ -202,7 +204,7 @@ class Agent:
                 self.journal.agent_beat = now
             for run in self.scripts.values():
                 self._beat_for(run, now)
-            await asyncio.sleep(BEAT_EVERY_S)
+            await asyncio.sleep(BEAT_EVERY_S if self.scripts or self.watch.busy() else IDLE_BEAT_S)
 
     def _beat_for(self, run: ScriptRun, now: float) -> None:
         if self.journal.is_forsaken(self.conf.node_lease_s, now):
@@ -214,7 +216,8 @@ class Agent:
         """Read what the ledger wants of this node; apart from the lease, which a slow ledger must not cost."""
         while True:
             self.journal.unheard = not await self._ledger(self.work.listened)
-            await self._follow()
+            if self.scripts or not self.watch.rests():
+                await self._follow()
             if self.journal.draining:
                 await self.draining.give_back()
             await asyncio.sleep(self.conf.node_renew_s)
@@ -266,24 +269,33 @@ class Agent:
 
     # -- scripts ------------------------------------------------------------------------------------------------------
     async def _take_scripts(self) -> None:
+        client = redis_client.connect_async(self.redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
+        names: Any = list(self.queues.keys.node_claims(self.node_id, WorkKind.SCRIPT))
+        waits = False
         while True:
-            free = self.script_slots - len(self.script_tasks)
-            if free > 0 and not self.journal.draining and await self._start_scripts(free):
+            if len(self.script_tasks) >= self.script_slots or self.journal.draining:
+                self._wake.clear()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    async with asyncio.timeout(POLL_SCRIPTS_S):
+                        await self._wake.wait()
                 continue
-            self._wake.clear()
-            with contextlib.suppress(asyncio.TimeoutError):
-                async with asyncio.timeout(POLL_SCRIPTS_S):
-                    await self._wake.wait()
+            try:
+                if waits:
+                    found: Any = await client.blpop(names, timeout=POLL_SCRIPTS_S)
+                    claims = decode([found[1]]) if found else []
+                else:  # it throws out what is no claim, too
+                    claims, _ = await asyncio.to_thread(self.queues.take, self.node_id, WorkKind.SCRIPT, most=1)
+                    waits = not claims
+            except (redis.RedisError, OSError) as error:
+                log.warning("Redis is away: %s", error)
+                waits = False
+                await asyncio.sleep(POLL_SCRIPTS_S)
+                continue
+            if claims and not self.journal.draining:  # else it is handed back with all that has not begun
+                await self._start_scripts(claims)
 
-    async def _start_scripts(self, free: int) -> bool:
-        """Take one script from the queues and start it; False without one."""
-        try:
-            claims, _ = await asyncio.to_thread(self.queues.take, self.node_id, WorkKind.SCRIPT, most=1)
-        except redis.RedisError as error:
-            log.warning("Redis is away: %s", error)
-            return False
-        if not claims:
-            return False
+    async def _start_scripts(self, claims: Sequence[Claim]) -> None:
+        """Start what was taken from the queues."""
         for started in await self._ledger(Starting(self.work, self.node_id, claims, WorkKind.SCRIPT, self._held)):
             if self.journal.watched:
                 await self._tell([started.begun()])
@@ -300,7 +312,6 @@ class Agent:
             job = asyncio.create_task(self._run_script(run))
             self.script_tasks.add(job)
             job.add_done_callback(self._script_done)
-        return True
 
     def _held(self) -> set[tuple[str, int]]:
         return self.journal.claims_of_others() | set(self.scripts)
@@ -345,8 +356,11 @@ class Agent:
                     await channel.subscribe(self.queues.keys.control(self.node_id))
                     while True:
                         message = await channel.get_message(timeout=1.0)
-                        self.journal.listened = await client.pubsub_numpat() > OWN_PATTERNS
-                        self.journal.watched = bool(await client.exists(self.queues.keys.watched()))
+                        async with client.pipeline(transaction=False) as asked:
+                            asked.pubsub_numpat()
+                            asked.exists(self.queues.keys.watched())
+                            patterns, watched = await asked.execute()
+                        self.journal.listened, self.journal.watched = patterns > OWN_PATTERNS, bool(watched)
                         if message is None:
                             continue
                         if message["data"] == b"cancel":

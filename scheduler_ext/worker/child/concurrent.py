@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 WATCH_S = 0.05
 GATHER_S = 0.002
 """Tasks that end within this many seconds of one another are recorded together."""
-IDLE_S = 1.0
+IDLE_S = 5.0
 
 
 @dataclass(slots=True)
@@ -122,7 +122,7 @@ class Beside:
         return min(PER_CHILD[kind] - used, len(self.table.free))
 
     async def _take_loop(self, kind: WorkKind) -> None:
-        client = redis_client.connect_async(self.redis_url, socket_connect_timeout=2.0)
+        client = redis_client.connect_async(self.redis_url, socket_timeout=2 * IDLE_S, socket_connect_timeout=2.0)
         names: list[Any] = []
         node_id = -1
         empty = False
@@ -146,9 +146,10 @@ class Beside:
                 empty = not claims  # all that comes from here on, the next wait takes
             except (redis.RedisError, OSError) as error:
                 log.warning("Redis is away: %s", error)
+                empty = False
                 await asyncio.sleep(1.0)
                 continue
-            if claims:
+            if claims and not self.journal.draining:  # else they are handed back with all that has not begun
                 await self._begin(node_id, kind, claims)
 
     async def _begin(self, node_id: int, kind: WorkKind, claims: Sequence[tuple[str, int]]) -> None:

@@ -48,6 +48,8 @@ LONG_CHECK_S = 0.25
 """
 SLICE_S = 2.0
 """How long a token lends a pool child."""
+REST_S = 10.0
+"""The same while nothing comes and the worker has nothing else for it: each token costs all of the worker's processes."""
 IDLE_BLOCK_S = 1.0
 LEAVES_S = 0.005
 """What the tasks of a batch leave behind in so long is too little to count against the next one."""
@@ -93,6 +95,8 @@ class Child:
         self.low_water_s = LOOKAHEAD_US / 1e6 * journal.children / 2
         """With fewer claims, and less work, than this left in its queues the child asks the dispatcher for more."""
         self._each_s = 0.0
+        self._empty = False
+        """Whether the last wait was in vain: all that has come since, the next wait takes."""
         self.worker = f"{index}:{os.getpid()}"
         self._samples: dict[tuple[int, str], list[float]] = {}
         self._learnt = time.monotonic()
@@ -135,13 +139,15 @@ class Child:
         if not self._claimed_slot and not self._claim_slot():
             return 0
         self.bodies.look()
-        ends = time.monotonic() + SLICE_S
+        ends = (began := time.monotonic()) + SLICE_S
         ran = 0
         while ((left := ends - time.monotonic()) > 0 and not self.journal.draining) or self._next is not None:
             ahead, self._next = self._next, None
             begun = ahead.result() if ahead is not None else self._begin(self.store, min(left, IDLE_BLOCK_S))
             if begun is not None:
                 ran += self._batch(begun, last=left <= 0)
+            elif not ran and not self.journal.wanted:
+                ends = min(began + REST_S, max(ends, time.monotonic() + IDLE_BLOCK_S))
             elif time.monotonic() - self._learnt > LEARN_EVERY_S:
                 self._learn()
         while self.journal.draining and self._busy():
@@ -178,11 +184,15 @@ class Child:
         """Take one batch of claims, waiting a limited time for the first; returns it and how many are left."""
         node_id = self.journal.node_id
         try:
-            claims, left = self.queues.take(node_id, WorkKind.PROCESS)
-            if claims or not wait_s:
-                return claims, left
-            return self.queues.wait(node_id, max(0.05, wait_s), crowd_s=CROWD_S)
+            if not (self._empty and wait_s):
+                claims, left = self.queues.take(node_id, WorkKind.PROCESS)
+                if claims or not wait_s:
+                    return claims, left
+            claims, left = self.queues.wait(node_id, max(0.05, wait_s), crowd_s=CROWD_S)
+            self._empty = not claims
+            return claims, left
         except redis.RedisError as error:
+            self._empty = False
             log.warning("Redis is away: %s", error)
             time.sleep(min(wait_s, 0.2))
             return [], 0

@@ -13,7 +13,7 @@ ON CONFLICT (cell) DO UPDATE SET
         THEN clock_timestamp() + %(node_lease)s * interval '1 second' ELSE l.grace_until END,
     holder = excluded.holder, renewed_at = clock_timestamp(), expires_at = excluded.expires_at
 WHERE l.expires_at <= clock_timestamp() OR l.holder = excluded.holder
-RETURNING l.epoch
+RETURNING l.epoch, (SELECT task_id FROM slackwater_tasks_livetask ORDER BY task_id LIMIT 1) IS NULL
 """
 RESIGN = "UPDATE slackwater_tasks_leader SET expires_at = clock_timestamp() WHERE cell = %s AND holder = %s"
 # Not after a gap in which nobody led, nor within one lease from its end: the database itself may have been away, and
