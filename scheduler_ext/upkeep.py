@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 0.2
 """Between full batches, so that what is deleted by the million leaves room for work."""
-LOOK_S = 0.5
+LOOK_S = 1.0
 """While nothing at all is there, it is looked for this often; jobs that are due more often wait for that."""
 REST_S = 30.0
 """A job that has nothing to be about is run this often all the same."""

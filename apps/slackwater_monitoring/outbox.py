@@ -107,6 +107,7 @@ class SendingThread(ABC):
         self.poll_s = poll_s
         self.db = Database(f"slackwater {self.name}")
         self._stopping = threading.Event()
+        self._asked = threading.Event()
         self._thread: threading.Thread | None = None
 
     @abstractmethod
@@ -118,9 +119,14 @@ class SendingThread(ABC):
         self._thread = threading.Thread(target=self._run, name=self.name, daemon=True)
         self._thread.start()
 
+    def wake(self) -> None:
+        """Look now: this process has just made something due."""
+        self._asked.set()
+
     def stop(self) -> None:
         """Stop. Another process sends the claimed rows when their lease is over."""
         self._stopping.set()
+        self.wake()
         if self._thread is None:
             self.close()
         else:
@@ -132,7 +138,11 @@ class SendingThread(ABC):
 
     def _run(self) -> None:
         pause_s = self.first_look_s
-        while not self._stopping.wait(pause_s):
+        while True:
+            self._asked.wait(pause_s)
+            if self._stopping.is_set():
+                break
+            self._asked.clear()
             try:
                 pause_s = self.step()
                 continue

@@ -22,7 +22,7 @@ MAX_ENDED = 200
 MAX_PRUNED = 2_000
 KEPT_DAYS = 30
 """The log of deliveries goes back this far."""
-PULSE_S = 2.0
+PULSE_S = 4.0
 ALERTS_KEPT_DAYS = 90
 LOGINS_KEPT_DAYS = 365
 OLD_LOGINS = """
@@ -42,14 +42,14 @@ AND created_at < clock_timestamp() - %s * interval '1 day'
 """
 
 
-def jobs(db: Database) -> list[Job]:
-    """All jobs with their intervals, over upkeep's connection."""
+def jobs(db: Database, delivers: Callable[[], None] = lambda: None) -> list[Job]:
+    """All jobs with their intervals, over upkeep's connection; ``delivers`` is called when there are new deliveries."""
 
     def delete(statement: str, *params: int) -> Callable[[], int]:
         return lambda: int(db.conn.execute(statement, params).rowcount)
 
     return [
-        Job(name="events to deliver", every_s=0.25, run=partial(spread, db), over=("events",)),
+        Job(name="events to deliver", every_s=0.25, run=partial(spread, db, delivers), over=("events",)),
         Job(
             name="ended workflows",
             every_s=0.5,
@@ -77,11 +77,12 @@ def jobs(db: Database) -> list[Job]:
     ]
 
 
-def spread(db: Database) -> int:
+def spread(db: Database, delivers: Callable[[], None] = lambda: None) -> int:
     """Turn events into deliveries for the subscriptions that want them, and notices on live streams."""
     total = 0
     while (count := _spread(db)) and total < 10 * MAX_EVENTS_SPREAD:
         total += count
+        delivers()
         if count < MAX_EVENTS_SPREAD:
             break
     return total

@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 
 MAX_SLEEP_S: Final = 0.5
 """An edit is seen within this time."""
-PERIODIC_EVERY_S: Final = 2.0
-"""The same for the ordinary periodic tasks; the base class takes five seconds."""
+PERIODIC_EVERY_S: Final = 5.0
+"""The same for the ordinary periodic tasks, as in the base class."""
 MIN_SLEEP_S: Final = 0.005
 BATCHES_A_TICK: Final = 25
 DEAD_LETTERS_EVERY_S: Final = 1.0

@@ -11,7 +11,7 @@ from slackwater_monitoring.alerts.thread import AlertThread
 from slackwater_resources.components import Heartbeat
 from slackwater_schedules.beat import ClaimingScheduler
 
-PULSE_S: Final = 2.0
+PULSE_S: Final = 4.0
 
 
 class WatchingScheduler(ClaimingScheduler):

@@ -27,11 +27,17 @@ PULSE = """
 INSERT INTO slackwater_monitoring_pulse (kind, cell, beat_at) VALUES (%(kind)s, %(cell)s, clock_timestamp())
 ON CONFLICT (kind, cell) DO UPDATE SET beat_at = excluded.beat_at
 """
+TURN = f"""{PULSE} WHERE slackwater_monitoring_pulse.beat_at < clock_timestamp() - %(every)s * interval '1 second'"""
 
 
 def pulse(kind: str) -> None:
     """Note that a process of this kind (``beat``, ``upkeep``) is at work in this cell."""
     execute(PULSE, {"kind": kind, "cell": conf().cell})
+
+
+def is_turn(every_s: float) -> bool:
+    """Whether nobody in this cell has looked for so long; then it counts as looked."""
+    return execute(TURN, {"kind": "alerts", "cell": conf().cell, "every": every_s}) > 0
 
 
 def look(now: datetime | None = None) -> list[Alert]:

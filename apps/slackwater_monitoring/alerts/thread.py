@@ -1,4 +1,7 @@
-"""The thread that watches for alerts. Upkeep runs one and beat runs one, so that each is missed by the other."""
+"""The thread that watches for alerts. Upkeep runs one and beat runs one, so that each is missed by the other.
+
+They take turns: one look in each interval is enough, and the other looks when one is gone.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from slackwater_monitoring.alerts.rules import rules
 from slackwater_monitoring.outbox import SendingThread
 
 log = logging.getLogger(__name__)
+
+EARLY = 0.9
+"""A look is due again after this part of the interval, so that whoever looked last time can be in time."""
 
 
 class AlertThread(SendingThread):
@@ -25,6 +31,8 @@ class AlertThread(SendingThread):
 
     def step(self) -> float:
         """Look once, then send what is due."""
+        if not evaluation.is_turn(EARLY * self.poll_s):
+            return self.poll_s
         for alert in evaluation.look():
             log.warning("alert %s: %s", "cleared" if alert.cleared_at else "raised", alert)
         sender.send_due()

@@ -8,7 +8,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -34,6 +34,10 @@ MAX_OPEN: Final = 64
 MAX_OPEN_EACH: Final = 8
 """Open requests of one process, in all and to one receiver: one that hangs does not hold up the others."""
 POLL_S: Final = 0.5
+REST_S: Final = 2.0
+"""The same when nothing was due for a while: what this process makes due wakes its sender."""
+REST_AFTER_S: Final = 10.0
+"""Longer than the first wait after a failure, so that the new attempt is not late."""
 DISABLE_AFTER_S: Final = 5 * 86_400
 """A receiver that has accepted nothing for this long is disabled."""
 GONE: Final = 410
@@ -182,19 +186,24 @@ class DeliverySender(SendingThread):
         self._runner = asyncio.Runner()
         self._requests: set[asyncio.Task[Attempted]] = set()
         self._mails: asyncio.Task[int] | None = None
+        self._in_vain = 0
 
     def step(self) -> float:
         """Begin requests that are due and record those that have ended; the event loop waits in between."""
-        self._runner.run(self._step())
-        return 0.0
+        due = {row[0] for row in self.db.conn.execute(DUE).fetchall()}
+        if due or self._requests or (self._mails is not None and not self._mails.done()):
+            self._in_vain = 0
+            self._runner.run(self._step(due))
+            return 0.0
+        self._in_vain += 1
+        return REST_S if self._in_vain * self.poll_s > REST_AFTER_S else self.poll_s
 
     def close(self) -> None:
         """Leave open requests; they are sent again when their lease is over."""
         self._runner.close()
         super().close()
 
-    async def _step(self) -> None:
-        due = {row[0] for row in self.db.conn.execute(DUE).fetchall()}
+    async def _step(self, due: Collection[bool]) -> None:
         for one in self._claim() if False in due else ():
             self._requests.add(asyncio.create_task(attempt(one, private=conf().webhook_private)))
         if True in due and (self._mails is None or self._mails.done()):

@@ -51,7 +51,7 @@ class LedgerUpkeep:
 
     def jobs(self) -> list[Job]:
         return [
-            Job(name="lost nodes", every_s=1.0, run=self.lose_nodes),
+            Job(name="lost nodes", every_s=1.0, run=self.lose_nodes, over=("unheard nodes",)),
             Job(name="work of lost nodes", every_s=1.0, run=self.recover, over=TASKS),
             Job(name="expired claims", every_s=1.0, run=self.expire_claims, over=TASKS),
             Job(name="claims of busy nodes", every_s=1.0, run=self.stealing.steal, over=TASKS),
@@ -65,7 +65,7 @@ class LedgerUpkeep:
             Job(name="forecasts", every_s=2.0, run=self.check_forecasts, full=BATCH, over=("forecasts",)),
             Job(name="maps", every_s=0.25, run=self.advance_maps, full=MAPS, over=("maps",)),
             Job(name="bulk operations", every_s=0.5, run=self.advance_bulk, full=1, over=("bulk",)),
-            Job(name="unreleased dependants", every_s=2.0, run=self.release),
+            Job(name="unreleased dependants", every_s=2.0, run=self.release, over=("unreleased",)),
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark, over=TASKS),
             Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys, full=BATCH),
             Job(name="checkpoints of ended tasks", every_s=60.0, run=partial(forget_ended, self.db, BATCH), full=BATCH),

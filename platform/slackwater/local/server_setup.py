@@ -11,7 +11,7 @@ from slackwater.local.servers import EmbeddedPostgres, EmbeddedRedis, ServerErro
 from slackwater.settings.place import ROOT, is_checkout
 
 MIN_POSTGRES = 150_000  # libpq's spelling of 15.0
-POLL_S = 0.5  # seconds between looks whether a server still runs
+POLL_S = 1.0  # seconds between looks whether a server still runs
 MAX_BACK_OFF_S = 10.0  # seconds
 
 

@@ -55,7 +55,7 @@ IDLE_POLL_S = 0.5
 BEAT_EVERY_S = 0.2
 IDLE_BEAT_S = 1.0
 POLL_SCRIPTS_S = 1.0
-"""How long to wait for a script before the look whether the node drains."""
+AWAIT_SCRIPT_S = 5.0
 RECONCILE_EVERY_S = 5.0
 OWN_PATTERNS = 1
 """Patterns subscribed to while nobody follows events: the workers' own remote control."""
@@ -269,7 +269,9 @@ class Agent:
 
     # -- scripts ------------------------------------------------------------------------------------------------------
     async def _take_scripts(self) -> None:
-        client = redis_client.connect_async(self.redis_url, socket_timeout=5.0, socket_connect_timeout=1.0)
+        client = redis_client.connect_async(
+            self.redis_url, socket_timeout=2 * AWAIT_SCRIPT_S, socket_connect_timeout=1.0
+        )
         names: Any = list(self.queues.keys.node_claims(self.node_id, WorkKind.SCRIPT))
         waits = False
         while True:
@@ -281,7 +283,7 @@ class Agent:
                 continue
             try:
                 if waits:
-                    found: Any = await client.blpop(names, timeout=POLL_SCRIPTS_S)
+                    found: Any = await client.blpop(names, timeout=AWAIT_SCRIPT_S)
                     claims = decode([found[1]]) if found else []
                 else:  # it throws out what is no claim, too
                     claims, _ = await asyncio.to_thread(self.queues.take, self.node_id, WorkKind.SCRIPT, most=1)

@@ -312,3 +312,10 @@ def test_rules_change_by_settings_and_stand_in_the_documents() -> None:
     for name, rule in RULES.items():
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
         assert row.endswith(f"| {rule.after_s:.0f} s | {rule.clear_after_s:.0f} s |"), name
+
+
+def test_those_who_watch_take_turns() -> None:
+    assert evaluation.is_turn(4.5), "nobody has looked yet"
+    assert not evaluation.is_turn(4.5), "the other has, a moment ago"
+    Pulse.objects.filter(kind="alerts").update(beat_at=timezone.now() - timedelta(seconds=5))
+    assert evaluation.is_turn(4.5), "whoever looked last time is late, or gone"

@@ -20,7 +20,7 @@ from tests.support.api import HANDLER
 pytestmark = pytest.mark.django_db(transaction=True)
 
 SECONDS = 31
-MOST_PER_S = 8
+MOST_PER_S = 5
 
 
 def test_at_rest_upkeep_asks_little_and_at_work_as_ever(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -91,6 +91,10 @@ SELECT array_remove(ARRAY[
     CASE WHEN EXISTS (SELECT 1 FROM slackwater_tasks_mapnode WHERE open) THEN 'maps' END,
     CASE WHEN EXISTS (SELECT 1 FROM slackwater_tasks_bulkoperation WHERE status = 'open') THEN 'bulk' END,
     CASE WHEN EXISTS (SELECT 1 FROM slackwater_tasks_outbox) THEN 'events' END,
-    CASE WHEN EXISTS (SELECT 1 FROM slackwater_tasks_workflow WHERE status IS NULL) THEN 'workflows' END], NULL)
+    CASE WHEN EXISTS (SELECT 1 FROM slackwater_tasks_workflow WHERE status IS NULL) THEN 'workflows' END,
+    CASE WHEN (SELECT id FROM slackwater_tasks_task WHERE release_pending ORDER BY id LIMIT 1) IS NOT NULL
+        THEN 'unreleased' END,
+    CASE WHEN EXISTS (SELECT 1 FROM slackwater_resources_node WHERE state IN ('starting', 'active', 'draining')
+        AND lease_expires_at < clock_timestamp()) THEN 'unheard nodes' END], NULL)
 """
 BULK = "SELECT 1 FROM slackwater_tasks_bulkoperation WHERE status = 'open' LIMIT 1"

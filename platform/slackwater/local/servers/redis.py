@@ -113,6 +113,7 @@ class EmbeddedRedis(EmbeddedServer):
             "save": '""',
             "appendonly": "yes" if self.durable else "no",
             "appendfsync": "everysec",
+            "hz": "2",  # its own housekeeping, ten times a second by default; what waits is woken by what comes
             "maxmemory": "512mb",
             "maxmemory-policy": "noeviction",
         }

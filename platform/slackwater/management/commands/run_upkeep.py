@@ -44,9 +44,10 @@ class Command(BaseCommand):
             hints.wake_dispatcher(conf.cell)
 
         ledger = LedgerUpkeep(conf, publish)
-        jobs = [*ledger.jobs(), *upkeep_jobs.jobs(ledger.db), _leftovers(ledger)]
+        deliveries = DeliverySender()
+        jobs = [*ledger.jobs(), *upkeep_jobs.jobs(ledger.db, deliveries.wake), _leftovers(ledger)]
         upkeep = Upkeep(jobs, FAULTS, ledger.look)
-        senders = [DeliverySender(), AlertThread(), *([ScalingThread()] if scaling_is_on() else []), *_span_sender()]
+        senders = [deliveries, AlertThread(), *([ScalingThread()] if scaling_is_on() else []), *_span_sender()]
         for sender in senders:
             sender.start()
         beating = heartbeat("upkeep")

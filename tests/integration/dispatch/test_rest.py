@@ -1,0 +1,69 @@
+"""A dispatcher with nothing to decide: the renewal of its lead says so, and it runs rounds again when there is something."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from scheduler_ext.dispatch import dispatcher as dispatching
+from scheduler_ext.dispatch.dispatcher import run
+from slackwater_resources.faults import FAULTS
+from slackwater_tasks.submission.service import submit
+from slackwater_tenants.models import Tenant
+from tests.support.api import furnish
+from tests.support.rounds import Rounds
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture
+def cell(redis_client: Any) -> Iterator[Rounds]:
+    furnish()
+    made = Rounds(leader_renew_s=0.0)
+    yield made
+    made.close()
+
+
+def test_it_rests_while_the_ledger_is_empty_and_nothing_is_given_ahead(cell: Rounds, tenant: Tenant) -> None:
+    dispatcher = cell.dispatcher
+    assert not dispatcher.rests(), "before it has looked"
+    dispatcher.run_round()
+    assert dispatcher.keep_lead()
+    assert dispatcher.rests()
+
+    submit(tenant, {"handler": "demo.echo"})
+    dispatcher.keep_lead()
+    assert not dispatcher.rests(), "a task is there, though no hint came"
+    assert cell.round().claimed == 1
+    cell.end(cell.running)
+    dispatcher.run_round()
+    dispatcher.keep_lead()
+    assert not dispatcher.rests(), "room is given ahead, which each round looks after"
+
+
+class Hints:
+    """Hears what the test says, and nothing else."""
+
+    def __init__(self, *heard: set[str]) -> None:
+        self.heard = list(heard)
+
+    def wait(self, timeout: float) -> set[str]:
+        return self.heard.pop(0)
+
+
+def test_a_hint_ends_the_rest(cell: Rounds, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = 0
+    hints = Hints(set(), {"work"}, set(), set(), set())
+    round_ = cell.dispatcher.run_round
+
+    def counted() -> Any:
+        nonlocal rounds
+        rounds += 1
+        return round_()
+
+    monkeypatch.setattr(cell.dispatcher, "run_round", counted)
+    monkeypatch.setattr(dispatching, "_rest", lambda _dispatcher, said, _pause_s: bool(said.wait(0.0)))
+    run(cell.dispatcher, hints, lambda: not hints.heard, FAULTS)  # type: ignore[arg-type]  # of a listener its one method
+    assert rounds == 2, "the first, and that of the hint"
