@@ -26,6 +26,7 @@ SMALL = {
     "output": ("writers=10", "lines_per_s=500", "seconds=2"),
     "starts": ("task_ms=100", "orders=1"),
     "way": ("lone=20", "per_s=200"),
+    "rest": ("seconds=2", "settle=1"),
     "urgent": ("seconds=3", "slots=4", "task_ms=50", "overload=3", "urgent_per_s=5"),
 }
 

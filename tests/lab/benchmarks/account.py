@@ -54,6 +54,22 @@ def _by_name(roots: Mapping[str, int], fields: Collection[str]) -> dict[str, lis
     return {name: sorted(sizes, reverse=True) for name, sizes in found.items()}
 
 
+def members(roots: Mapping[str, int]) -> list[int]:
+    """Every process of the trees."""
+    return [pid for _, pid in _members(roots)]
+
+
+def private_mb(pid: int) -> float:
+    """What a process has that no other shares, in MiB; 0 for one that is gone."""
+    return (_rollup_kb(pid, ("Private_Clean", "Private_Dirty")) or 0) / 1024
+
+
+def reaped_s(pid: int) -> float:
+    """Processor seconds of the children that a process has seen end."""
+    fields = _stat(pid)
+    return sum(map(int, fields[13:15])) * TICK_S if fields else 0.0
+
+
 def cpu_clock(pid: int) -> int:
     """The id of the processor clock of a process, for ``time.clock_gettime``: exact to the nanosecond."""
     return ((~pid) << 3) | 2  # as clock_getcpuclockid(3) has it

@@ -210,6 +210,15 @@ SCENARIOS: Mapping[str, Scenario] = {
             scheduler={},
         ),
         Scenario(
+            name="rest",
+            title="A platform with nothing to do, by process",
+            parameters={"seconds": 60, "settle": 30, "children": 2},
+            columns={
+                "part": "", "process": "process", "count": "processes", "cpu_percent": "% of a core", "private_mb": "private MB",
+            },
+            scheduler={},
+        ),
+        Scenario(
             name="neighbours",
             title="Run time of scripts beside hostile ones",
             parameters={"samples": 300, "work_ms": 100, "rounds": 2, "scripts": 0, "groups": [1, 0]},

@@ -12,6 +12,7 @@ from tests.lab.benchmarks.live import (
     neighbours,
     output,
     quota,
+    rest,
     starts,
     urgent,
     way,
@@ -30,4 +31,5 @@ LIVE: dict[str, Callable[..., None]] = {
     "way": way.run,
     "output": output.run,
     "graphs": graphs.run,
+    "rest": rest.run,
 }
