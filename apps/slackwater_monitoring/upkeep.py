@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -61,7 +62,7 @@ def jobs(db: Database, delivers: Callable[[], None] = lambda: None) -> list[Job]
         Job(name="keys that expire", every_s=60.0, run=partial(_told, db, tenant_events.tell_later, MAX_ENDED)),
         Job(name="terms", every_s=5.0, run=partial(db.repeatable, terms.note)),
         Job(name="usage", every_s=5.0, run=partial(db.repeatable, usage.add_up), full=usage.MAX_BATCH),
-        Job(name="sample of queues and slots", every_s=2.0, run=partial(db.repeatable, fill.sample), ordinary=True),
+        Job(name="sample of queues and slots", every_s=2.0, run=_sampling(db), ordinary=True),
         Job(
             name="old figures",
             every_s=60.0,
@@ -75,6 +76,21 @@ def jobs(db: Database, delivers: Callable[[], None] = lambda: None) -> list[Job]
         Job(name="old alerts", every_s=60.0, run=delete(OLD_ALERTS, ALERTS_KEPT_DAYS)),
         Job(name="old logins", every_s=60.0, run=delete(OLD_LOGINS, LOGINS_KEPT_DAYS, MAX_PRUNED), full=MAX_PRUNED),
     ]
+
+
+def _sampling(db: Database) -> Callable[[], int]:
+    """Take a sample when one is due; after one of this process's own there is none to ask for in a while."""
+    next_at = 0.0
+
+    def sample() -> int:
+        nonlocal next_at
+        if time.monotonic() < next_at:
+            return 0
+        taken = db.repeatable(fill.sample)
+        next_at = time.monotonic() + (fill.SAMPLE_S - 1.0) * taken
+        return taken
+
+    return sample
 
 
 def spread(db: Database, delivers: Callable[[], None] = lambda: None) -> int:

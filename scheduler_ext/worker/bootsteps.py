@@ -206,6 +206,8 @@ class TokenStep(bootsteps.StartStopStep):
         lent = sum(1 for request in state.reserved_requests if request.name == SLICE_TASK)
         # A team's own worker may hold back messages that it has not read, for as long as its tokens wait.
         node.journal.wanted = isinstance(consumer, OpenConsumer) or lent < len(state.reserved_requests)
+        if lent >= AHEAD * node.slots:
+            return
         try:
             if self._connection is None:
                 self._connection = consumer.app.connection_for_write()

@@ -44,11 +44,12 @@ def connect(*, application_name: str = "slackwater", hot: bool = False) -> psyco
     params["application_name"] = application_name
     # Planning FINISH anew would cost as much as running it for fifty tasks. Only PgBouncer in transaction mode, whose
     # settings rule server-side cursors out, can neither keep prepared statements nor take options.
-    prepares = hot and not ours.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
-    if prepares:
+    prepares = not ours.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS")
+    if prepares and hot:
         params["options"] = f"{params.get('options', '')} {HOT_PLANS}".strip()
     conn = psycopg.connect(**params, autocommit=True)
-    conn.prepare_threshold = PREPARE_AFTER if prepares else None
+    # Of the others only what asks for it: a count that no statement reaches does not make psycopg deaf, as None does.
+    conn.prepare_threshold = (PREPARE_AFTER if hot else sys.maxsize) if prepares else None
     if hot:
         conn.adapters.register_loader("jsonb", _HotJsonb)
     return conn

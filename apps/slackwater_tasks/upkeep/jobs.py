@@ -76,7 +76,7 @@ class LedgerUpkeep:
 
     def look(self) -> list[str]:
         """What there is for the jobs to be about, by the names of their ``over``."""
-        found: list[str] = self.db.conn.execute(sql.due.PRESENT).fetchall()[0][0]
+        found: list[str] = self.db.conn.execute(sql.due.PRESENT, prepare=True).fetchall()[0][0]
         return found
 
     def lose_nodes(self) -> int:
