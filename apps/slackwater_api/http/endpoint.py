@@ -192,7 +192,7 @@ class ApiView(PublicView):
         if self.operation is not None and self.operation.quotes and asks_quote(request):
             idempotency_key(request)  # it is not kept, but a faulty one is a fault here too
             return Response(quote(self.tenant, lambda: dict(cast("Response", work()).data)), content_type=QUOTE)
-        limits.noted.left = None
+        limits.noted.left.clear()
         if self.operation is None or not self.operation.keeps_answer:
             response = work()
         else:
@@ -200,7 +200,7 @@ class ApiView(PublicView):
             response = work() if key is None else made_once(self.tenant, request._request, key, work)
         if type(response) is Response and request.method == "POST" and "HTTP_IDEMPOTENCY_KEY" in request.META:
             as_first(response)
-        for name, value in told_left(limits.noted.left).items():
+        for name, value in told_left(limits.noted.left.get(self.tenant.pk)).items():
             response[name] = value
         return response
 

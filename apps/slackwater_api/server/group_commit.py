@@ -1,21 +1,21 @@
-"""Group commit: submissions that arrive while another of their tenant is being stored are stored together, next.
+"""Group commit: submissions that arrive while others are being stored are stored together, next.
 
-No submission waits for others to arrive: one that finds none of its tenant under way is stored at once. Those that
-arrive meanwhile in this process are one transaction, in the order of their arrival (see
+No submission waits for others to arrive: one that finds none under way is stored at once. Those that arrive meanwhile
+in this process are one flight: one transaction where that can be, in the order of their arrival (see
 ``slackwater_tasks.submission.group_commit``). A burst therefore costs a few transactions, and a client over its limit
-is answered when those few have committed.
+is answered when those few have committed. A tenant has one flight at a time, so whoever holds its counters holds up
+that one alone: the others wait for a flight a moment, then theirs is started beside it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-import structlog
 from django.http.response import HttpResponseBase
 
 from scheduler_ext.core.errors import InvalidInput
@@ -30,16 +30,17 @@ from slackwater_api.v1.views.tasks import submitted
 from slackwater_conf import conf
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.submission import group_commit, limits
-from slackwater_tasks.submission.service import Single, Submission
+from slackwater_tasks.submission.service import Single
 from slackwater_tenants.models import Tenant
-from slackwater_tenants.scoping import tenant_scope
 
 MAX_BYTES: Final = 65_536
 """A longer body would delay the others of its transaction."""
 NOT_GROUPED: Final = b"depends_on"
 """A task that needs others is stored by itself: storing it may have to wait."""
 MAX_BATCH: Final = 256
-"""Submissions of one transaction."""
+"""Submissions of one flight."""
+PATIENCE_S: Final = 0.02
+"""So long submissions wait for a flight of other tenants at the most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +60,16 @@ def takes(request: TaskRequest) -> bool:
 
 
 class GroupCommit:
-    """Stores submissions in a thread: the first of a tenant at once, those that arrive meanwhile together."""
+    """Stores submissions in a thread: one that finds none under way at once, those that arrive meanwhile together."""
 
     def __init__(self, threads: ThreadPool) -> None:
         self._threads = threads
         self._waiting: dict[Hashable, list[Entry]] = {}
         """By tenant, for each with submissions under way; by key where the tenant is not known yet."""
+        self._next: list[tuple[Hashable, Entry]] = []
+        """Of tenants with none under way: they go when the flight that all wait for is over, or has taken long."""
+        self._flight: object | None = None
+        self._patience: asyncio.TimerHandle | None = None
 
     async def answer(self, request: TaskRequest) -> HttpResponseBase:
         """The answer to a submission of the usual kind."""
@@ -75,19 +80,47 @@ class GroupCommit:
         if place in self._waiting:
             self._waiting[place].append(entry)
         else:
-            self._waiting[place] = []
-            self._start(place, [entry])
+            self._next.append((place, entry))
+            self._go_on()
         return await entry.answer
 
-    def _start(self, place: Hashable, entries: list[Entry]) -> None:
-        self._threads.start(answers, (entries,), partial(self._done, place, entries))
+    def _go_on(self) -> None:
+        """Start those that need not wait any longer."""
+        if self._flight is not None:
+            if self._patience is None:
+                self._patience = asyncio.get_running_loop().call_later(PATIENCE_S, self._overtake)
+            return
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+        if not self._next:
+            return
+        chosen, left, self._next = self._next[:MAX_BATCH], self._next[MAX_BATCH:], []
+        places = {place for place, _ in chosen}
+        self._waiting |= {place: [] for place in places}
+        for place, entry in left:
+            if place in places:
+                self._waiting[place].append(entry)
+            else:
+                self._next.append((place, entry))
+        flight = self._flight = object()
+        entries = [entry for _, entry in chosen]
+        self._threads.start(answers, (entries,), partial(self._done, flight, places, entries))
+        if self._next:
+            self._go_on()
 
-    def _done(self, place: Hashable, entries: list[Entry], found: list[HttpResponseBase] | None,
+    def _overtake(self) -> None:
+        """Wait no longer for a flight that may be held up, by a lock say: only its own tenants do."""
+        self._patience = self._flight = None
+        self._go_on()
+
+    def _done(self, flight: object, places: Collection[Hashable], entries: list[Entry], found: list[HttpResponseBase] | None,
               fault: BaseException | None) -> None:  # fmt: skip
-        waiting = self._waiting.pop(place)
-        if waiting:
-            self._waiting[place] = waiting[MAX_BATCH:]
-            self._start(place, waiting[:MAX_BATCH])
+        for place in places:
+            self._next += [(place, entry) for entry in self._waiting.pop(place)]
+        if flight is self._flight:
+            self._flight = None
+        self._go_on()
         for n, entry in enumerate(entries):
             if entry.answer.done():
                 continue  # its client has left
@@ -101,21 +134,22 @@ def answers(entries: Sequence[Entry]) -> list[HttpResponseBase]:
     """Store the submitted tasks and return the answers in the order of the submissions."""
     requests = [PlainRequest(entry.request.scope) for entry in entries]
     found: dict[int, HttpResponseBase] = {}
-    by_tenant: dict[int, list[tuple[int, Tenant, Single]]] = defaultdict(list)
+    asked: dict[int, tuple[Tenant, list[Single]]] = {}
+    places: defaultdict[int, list[int]] = defaultdict(list)
     for n, (entry, request) in enumerate(zip(entries, requests, strict=True)):
         if request.instead is not None:
             found[n] = request.instead
             continue
         try:
             tenant, single = _read(entry, request)
-            by_tenant[tenant.pk].append((n, tenant, single))
+            asked.setdefault(tenant.pk, (tenant, []))[1].append(single)
+            places[tenant.pk].append(n)
         except Exception as error:  # noqa: BLE001 (the boundary: every error becomes a problem, and is logged)
             found[n] = request.problem(error)
-    for some in by_tenant.values():
-        limits.noted.left = None
-        stored = _stored(some[0][1], [one for _, _, one in some])
-        left = told_left(limits.noted.left)
-        for (n, _, single), outcome in zip(some, stored, strict=True):
+    limits.noted.left.clear()
+    for (tenant, singles), stored in zip(asked.values(), group_commit.submit_all(list(asked.values())), strict=True):
+        left = told_left(limits.noted.left.get(tenant.pk))
+        for n, single, outcome in zip(places[tenant.pk], singles, stored, strict=True):
             request = requests[n]
             if isinstance(outcome, Exception):
                 found[n] = request.problem(outcome)
@@ -123,11 +157,6 @@ def answers(entries: Sequence[Entry]) -> list[HttpResponseBase]:
                 status, body, headers = submitted(outcome, as_first=single.idempotency_key is not None)
                 found[n] = request.answer(status, body, {**headers, **(left if outcome.created else {})})
     return [found[n] for n in range(len(entries))]
-
-
-def _stored(tenant: Tenant, singles: Sequence[Single]) -> Sequence[Submission | Exception]:
-    with structlog.contextvars.bound_contextvars(tenant=tenant.slug), tenant_scope(tenant.pk):
-        return group_commit.submit_each(tenant, singles)
 
 
 def _read(entry: Entry, request: PlainRequest) -> tuple[Tenant, Single]:

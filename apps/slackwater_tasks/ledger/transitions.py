@@ -58,11 +58,12 @@ def count_if_allowed(cur: Any, counts: Sequence[sql.store.Count]) -> Counted:
 
 def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence[Sequence[Any]],
                      narrow: Sequence[Sequence[Any]], tasks: Sequence[Own], *, claim_s: float = 0.0,
-                     ) -> tuple[Counted, Place | None]:  # fmt: skip
+                     skips: bool = False) -> tuple[Counted, Place | None]:  # fmt: skip
     """Count and write tasks of a few kinds in one statement; returns the counters that allowed it.
 
     ``wide``, ``narrow``: a row of each kind, that of any task of it. ``claim_s``: they are of one kind, and the first are
-    claimed for so many seconds, as many as the dispatcher left room for; that is returned too. Takes a prepared cursor.
+    claimed for so many seconds, as many as the dispatcher left room for; that is returned too. ``skips``: of several
+    tenants, those whose counters are held by somebody else are left out. Takes a prepared cursor.
     """
     columns: tuple[str, ...] = GRAPH_COLUMNS
     if not any(row[-1] is not None for row in narrow):  # of no graph: what they have nothing in need not be told
@@ -70,7 +71,9 @@ def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence
     lone = len(tasks) == 1
     wide_columns = TASK_COLUMNS if wide else ()
     opens = bool(claim_s)
-    statement = sql.store.store_statement(len(counts), len(narrow), wide_columns, columns, lone=lone, opens=opens)
+    statement = sql.store.store_statement(
+        len(counts), len(narrow), wide_columns, columns, lone=lone, opens=opens, skips=skips
+    )
     own: Sequence[Any] = tasks[0][1:]
     if not lone:
         own = (
@@ -95,8 +98,6 @@ _SHARED_WIDE = itemgetter(*(n for n, column in enumerate(TASK_COLUMNS) if column
 
 
 def _count(cur: Any, counts: Sequence[sql.store.Count], statement: str, rows: Sequence[Sequence[Any]]) -> Counted:
-    if len(counts) > 1:
-        cur.execute(sql.store.LOCK_COUNTERS, [array(count.tenant for count in counts)])
     values = [value for row in (*counts, *rows) for value in row]
     return {tenant: (unfinished, ahead) for tenant, unfinished, ahead in cur.execute(statement, values).fetchall()}
 

@@ -1,8 +1,8 @@
-"""Stores single submissions of one tenant in one transaction, each with an answer of its own.
+"""Stores single submissions in one transaction, each with an answer of its own.
 
-Each by itself would be a transaction that waits for the one before it at the tenant's counters. Together they are
-written as a bulk submission is. Those that cannot be stored together (one is refused, at fault, a repeat, or depends on
-others) are split, down to single ones: no submission's answer depends on its neighbours.
+Each by itself would be a transaction, and of one tenant wait for the one before it at the tenant's counters. Together
+they are written as a bulk submission is. Those that cannot be stored together (one is refused, at fault, a repeat, or
+depends on others) are split, first by tenant, then down to single ones: no submission's answer depends on its neighbours.
 """
 
 from __future__ import annotations
@@ -12,18 +12,57 @@ from collections.abc import Sequence
 from typing import Final
 
 import psycopg
+import structlog
 from django.db import DatabaseError
 
 from scheduler_ext.core.errors import LimitExceeded, QuotaExceeded, SlackwaterError
-from slackwater_tasks.submission import refusal_cache, service
+from slackwater_tasks.submission import many_tenants, refusal_cache, service
+from slackwater_tasks.submission.many_tenants import Wish
 from slackwater_tasks.submission.service import Single, Submission
+from slackwater_tasks.submission.store import MAX_KINDS
 from slackwater_tenants.models import Tenant
+from slackwater_tenants.scoping import tenant_scope
 
 ITS_OWN_FAULT: Final = ("22", "23", "40")
 """Classes of SQLSTATE (data, integrity, rolled back) that tell of what was written: nothing is stored, others may be.
 
 Any other fault of the database's is everybody's; where the connection broke, nobody knows whether it was stored.
 """
+Answers = Sequence[Submission | Exception]
+
+
+def submit_all(asked: Sequence[tuple[Tenant, Sequence[Single]]]) -> list[Answers]:
+    """Submit what each tenant asks for; returns for each tenant what :func:`submit_each` would."""
+    found: dict[int, Answers] = {}
+    # A tenant is a kind of task at least.
+    for start in range(0, len(asked), MAX_KINDS):
+        found |= _together(asked[start : start + MAX_KINDS])
+    return [found[tenant.pk] if tenant.pk in found else _by_itself(tenant, singles) for tenant, singles in asked]
+
+
+def _together(asked: Sequence[tuple[Tenant, Sequence[Single]]]) -> dict[int, Answers]:
+    """Submit for some tenants at once; returns the answers of those who need not go by themselves."""
+    plain = [(tenant, singles) for tenant, singles in asked if not any(single.may_repeat() for single in singles)]
+    if len(plain) < 2:
+        return {}
+    wishes = [
+        Wish(tenant=tenant, items=[single.data for single in singles], actors=[single.actor for single in singles])
+        for tenant, singles in plain
+    ]
+    try:
+        stored = many_tenants.submit_if_free(wishes)
+    except DatabaseError as error:
+        return {} if _is_own_fault(error) else {tenant.pk: [error] * len(singles) for tenant, singles in plain}
+    return {
+        tenant.pk: [Submission(task_ids=[task_id]) for task_id in ids]
+        for (tenant, _), ids in zip(plain, stored, strict=True)
+        if ids is not None
+    }
+
+
+def _by_itself(tenant: Tenant, singles: Sequence[Single]) -> Answers:
+    with structlog.contextvars.bound_contextvars(tenant=tenant.slug), tenant_scope(tenant.pk):
+        return submit_each(tenant, singles)
 
 
 def submit_each(tenant: Tenant, singles: Sequence[Single]) -> list[Submission | Exception]:

@@ -38,19 +38,21 @@ class Left:
 
 
 class _Noted(threading.local):
-    """What this thread was told last."""
+    """What this thread was told last, by tenant."""
 
-    left: Left | None = None
+    def __init__(self) -> None:
+        self.left: dict[int, Left] = {}
 
 
 noted = _Noted()
 
 
-def note(plan: Plan, unfinished: int, ahead_s: float) -> None:
+def note(tenant: Tenant, unfinished: int, ahead_s: float) -> None:
     """Note the raised counters, for the answer that this thread gives."""
+    plan = tenant.plan
     rate, more_in_s = room(plan, ahead_s)
     waiting = max(0, plan.max_waiting - unfinished)
-    noted.left = Left(rate=rate, more_in_s=more_in_s, waiting=waiting, plan=plan)
+    noted.left[tenant.pk] = Left(rate=rate, more_in_s=more_in_s, waiting=waiting, plan=plan)
 
 
 def room(plan: Plan, ahead_s: float) -> tuple[int, float]:

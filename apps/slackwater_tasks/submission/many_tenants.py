@@ -1,4 +1,4 @@
-"""Stores tasks of many tenants at once, for a submitter that acts for many, as beat does.
+"""Stores tasks of many tenants at once, for a submitter that acts for many, as beat and the group commit do.
 
 What is not ordinary, or is refused, is left to a submission by itself, which says why: no tenant's trouble costs
 another anything.
@@ -6,16 +6,17 @@ another anything.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from scheduler_ext.core.errors import SlackwaterError
+from django.db import DatabaseError
+
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.spec import parse_tasks
 from slackwater_tasks.submission import admission, limits, refusal_cache
-from slackwater_tasks.submission.store import Part, store, urgent_of
+from slackwater_tasks.submission.store import Part, are_plain, store, urgent_of
 from slackwater_tenants.models import Tenant
 
 
@@ -37,10 +38,26 @@ def submit(wishes: Sequence[Wish]) -> list[list[UUID] | None]:
     others, have a webhook or repeat an idempotency key), and is to be submitted by itself. The counters of
     all the tenants stay locked until the transaction ends.
     """
-    parts = [part for wish in wishes if (part := _admit(wish)) is not None]
-    if len(parts) < 2:
-        return [None] * len(wishes)
-    stored = store(parts, reference_cache.now())
+    parts = _admitted(wishes)
+    return _ids(wishes, parts, store(parts, reference_cache.now()) if len(parts) > 1 else set())
+
+
+def submit_if_free(wishes: Sequence[Wish]) -> list[list[UUID] | None]:
+    """The same in one statement, outside of a transaction, and waiting for nobody.
+
+    Nothing is stored either of a tenant whose counters somebody else holds, nor of any where it would take more than
+    one statement.
+    """
+    parts = _admitted(wishes)
+    at_once = len(parts) > 1 and are_plain(parts)
+    return _ids(wishes, parts, store(parts, reference_cache.now(), skips=True) if at_once else set())
+
+
+def _admitted(wishes: Sequence[Wish]) -> list[Part]:
+    return [part for wish in wishes if (part := _admit(wish)) is not None]
+
+
+def _ids(wishes: Sequence[Wish], parts: Sequence[Part], stored: Collection[int]) -> list[list[UUID] | None]:
     ids = {part.tenant.pk: [task.id for task in part.tasks] for part in parts if part.tenant.pk in stored}
     return [ids.get(wish.tenant.pk) for wish in wishes]
 
@@ -54,6 +71,8 @@ def _admit(wish: Wish) -> Part | None:
             return None
         tasks = admission.admit(tenant, specs, payloads=payloads, where="tasks").tasks
         limits.count_of(tenant, n=n, urgent=urgent_of(tasks), charged=n)  # more at once than could ever be
-    except SlackwaterError:
+    except DatabaseError:
+        raise
+    except Exception:  # noqa: BLE001 (whatever it is, its submission by itself says so)
         return None
     return Part(tenant=tenant, tasks=tasks, actors=wish.actors)

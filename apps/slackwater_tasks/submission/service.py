@@ -39,7 +39,7 @@ from slackwater_tasks.spec import (
 from slackwater_tasks.submission import admission, idempotency, refusal_cache
 from slackwater_tasks.submission.dependencies import link_outside, press_outside
 from slackwater_tasks.submission.idempotency import Key, Submission
-from slackwater_tasks.submission.store import Part, store
+from slackwater_tasks.submission.store import Part, are_plain, store
 from slackwater_tenants.models import Tenant
 
 __all__ = [
@@ -249,7 +249,7 @@ def _accept(tenant: Tenant, specs: Sequence[TaskSpec], payloads: Sequence[Payloa
     batch = admission.admit(tenant, specs, payloads=payloads, where=where, workflow=workflow is not None, ids=ids,
                             share=share)  # fmt: skip
     part = Part(tenant=tenant, tasks=batch.tasks, actors=actors, edges=batch.edges, trace=trace)
-    if key is None and not keys and workflow is None and not batch.outside and part.is_plain():
+    if key is None and not keys and workflow is None and not batch.outside and are_plain([part]):
         store([part], reference_cache.now())
         return Submission(task_ids=[task.id for task in batch.tasks])
     with transaction.atomic():

@@ -48,10 +48,6 @@ class Part:
     workflow_id: UUID | None = None
     trace: TraceContext | None = None
 
-    def is_plain(self) -> bool:
-        """Whether one statement writes it, which needs no transaction around it."""
-        return len(self.tasks) <= AT_ONCE and not self.has_more and len(set(self.kinds)) <= MAX_KINDS
-
     @cached_property
     def has_more(self) -> bool:
         """Whether anything is written beside the two rows of each task."""
@@ -68,17 +64,25 @@ class Part:
         return [(*_alike(task), actor) for task, actor in zip(self.tasks, self.actors, strict=True)]
 
 
+def are_plain(parts: Sequence[Part]) -> bool:
+    """Whether one statement writes them, which needs no transaction around it."""
+    if sum(len(part.tasks) for part in parts) > AT_ONCE or any(part.has_more for part in parts):
+        return False
+    return sum(len(set(part.kinds)) for part in parts) <= MAX_KINDS
+
+
 def urgent_of(tasks: Iterable[Accepted]) -> int:
     return sum(1 for task in tasks if task.spec.category is Category.URGENT)
 
 
-def store(parts: Sequence[Part], at: datetime) -> set[int]:
+def store(parts: Sequence[Part], at: datetime, *, skips: bool = False) -> set[int]:
     """Write and count tasks submitted at ``at``; returns the tenants whose limits allowed theirs.
 
     The refusal of a single part is raised (see :func:`slackwater_tasks.submission.limits.refuse`). Needs a transaction
-    of the caller's, unless it is one part and :meth:`Part.is_plain`.
+    of the caller's, unless they :func:`are_plain`. ``skips``: of several plain parts, those of tenants whose counters
+    somebody else holds are left out, and not waited for.
     """
-    stored, place = _write([_new_rows(part, at) for part in parts])
+    stored, place = _write([_new_rows(part, at) for part in parts], skips=skips)
     for part in parts:
         if part.tenant.pk in stored:
             _write_rest(part)
@@ -163,7 +167,7 @@ def _alike(task: Accepted) -> Any:
     return known if task.weight is None else (*known, task.weight, task.inherited, task.line_id)
 
 
-def _write(parts: Sequence[_Rows]) -> tuple[set[int], Place | None]:
+def _write(parts: Sequence[_Rows], *, skips: bool = False) -> tuple[set[int], Place | None]:
     """Write and count rows; returns their tenants, and where they are claimed if there was an opening for them.
 
     The refusal of a single part is raised.
@@ -175,7 +179,7 @@ def _write(parts: Sequence[_Rows]) -> tuple[set[int], Place | None]:
         if few is not None:
             row = _claimable(few[1]) if few[0] else None  # what runs again waits for a round
             claim_s = transitions.CLAIM_S if row is not None and openings_missed.may_be_there(row.opens) else 0.0
-            stored, place = transitions.store_if_counted(cur, counts, *few, claim_s=claim_s)
+            stored, place = transitions.store_if_counted(cur, counts, *few, claim_s=claim_s, skips=skips)
             if claim_s and row is not None:
                 openings_missed.note(row.opens, missed=place is None or place.places < 0)
         elif len(parts) == 1:
@@ -189,8 +193,9 @@ def _write(parts: Sequence[_Rows]) -> tuple[set[int], Place | None]:
             transitions.store(cur, wide_lines, (line for part in left for line in part.narrow_lines()))
         if len(parts) == 1 and not stored:
             limits.refuse(cur, parts[0].tenant, counts[0])
-    for part in parts[:1]:
-        limits.note(part.tenant.plan, *stored.get(part.tenant.pk, (0, 0.0)))
+    for part in parts:
+        if part.tenant.pk in stored:
+            limits.note(part.tenant, *stored[part.tenant.pk])
     return set(stored), place
 
 

@@ -124,6 +124,26 @@ def test_one_that_finds_nobody_goes_at_once_and_other_tenants_wait_for_nobody(ac
     assert stored() == (4, 4, 4)
 
 
+def test_what_comes_meanwhile_of_several_tenants_goes_together(acme: ApiClient) -> None:
+    others = [client_of(f"other{n}") for n in range(3)]
+
+    async def story(front: AsgiApplication) -> None:
+        for client in others:
+            assert (await Submission(front, client.text).run()).status == 201
+        group_commit = front.group_commit
+        group_commit._flight = flight = object()  # as if one were under way
+        visits = [Submission(front, client.text) for client in others for _ in range(2)]
+        jobs = [asyncio.ensure_future(visit.run()) for visit in visits]
+        await until(lambda: all(job.done() for job in jobs))
+        assert group_commit._flight is not flight, "they wait for it a moment only"
+        assert [visit.status for visit in visits] == [201] * 6
+        assert all("RateLimit" in visit.headers for visit in visits)
+        assert (group_commit._waiting, group_commit._next) == ({}, [])
+
+    told(story)
+    assert stored() == (9, 4, 9)
+
+
 def test_keys_of_one_tenant_go_together_once_they_are_known(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(auth, "CACHE_TTL_S", 60.0)
     second = create_api_key(acme.tenant, "second", ("submit",))[1]

@@ -154,7 +154,6 @@ PLANS: dict[str, dict[str, str]] = {
         "AGAIN": "",
     },
     "store": {
-        "LOCK_COUNTERS": "",
         "REVIVE": "task.pkey",
         "EDIT": "livetask.pkey",
     },

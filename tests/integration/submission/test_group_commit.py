@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -20,11 +21,14 @@ from scheduler_ext.core.errors import (
     TooLarge,
     UnknownDependency,
 )
+from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import IdempotencyKey, LiveTask, Task
-from slackwater_tasks.submission import refusal_cache, service
-from slackwater_tasks.submission.group_commit import submit_each
+from slackwater_tasks.submission import limits, many_tenants, refusal_cache, service
+from slackwater_tasks.submission.group_commit import submit_all, submit_each
+from slackwater_tasks.submission.many_tenants import Wish
 from slackwater_tasks.submission.service import Single, Submission
-from slackwater_tenants.models import Tenant, TenantCounter
+from slackwater_tenants.models import Plan, Tenant, TenantCounter
+from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -285,3 +289,65 @@ def test_checkpoints_mutexes_rates_and_webhooks_are_written_with_the_others(tena
     with connection.cursor() as cur:
         cur.execute("SELECT count(*) FROM slackwater_tasks_livetask WHERE alone")
         assert cur.fetchone() == (2,)
+
+
+def crowd(tenant: Tenant) -> list[Tenant]:
+    """Nine tenants: more than one statement takes."""
+    return [tenant, *(create_tenant(f"more{n}", f"More {n}", tenant.plan.slug) for n in range(8))]
+
+
+def test_those_of_several_tenants_are_one_transaction_for_each_seven(tenant: Tenant) -> None:
+    tenants = crowd(tenant)
+    found = submit_all([(each, [single(), single(args=[n])]) for n, each in enumerate(tenants)])
+    assert [kinds([*answers]) for answers in found] == [[Submission] * 2] * 9
+    assert transactions() == 2
+    assert [counted(each) for each in tenants] == [(2, 2, 2)] * 9
+    for n, (each, (_, answer)) in enumerate(zip(tenants, found, strict=True)):
+        assert isinstance(answer, Submission)
+        task = Task._plain.get(pk=answer.task_ids[0])
+        assert (task.tenant_id, task.args, task.submitted_by) == (each.pk, [n], "test")
+    assert set(limits.noted.left) >= {each.pk for each in tenants}, "each is told what is left of its own limits"
+
+
+def test_a_tenant_whose_counters_are_held_or_that_is_refused_harms_no_other(tenant: Tenant) -> None:
+    tenants = crowd(tenant)[:4]
+    poor = Plan.objects.create(slug="poor", name="P", max_waiting=0)
+    Tenant.objects.filter(pk=tenants[1].pk).update(plan=poor)
+    tenants[1] = Tenant.objects.select_related("plan").get(pk=tenants[1].pk)
+    wishes = [Wish(tenant=each, items=[{"handler": HANDLER}], actors=["test"]) for each in tenants]
+    with connect() as other, other.transaction():
+        other.execute(
+            "SELECT 1 FROM slackwater_tenants_tenantcounter WHERE tenant_id = %s FOR UPDATE", (tenants[2].pk,)
+        )
+        stored = many_tenants.submit_if_free(wishes)
+    assert [ids is not None for ids in stored] == [True, False, False, True]
+    assert [counted(each) for each in tenants] == [(1, 1, 1), (0, 0, 0), (0, 0, 0), (1, 1, 1)]
+    found = submit_all([(each, [single(), single(colour=1)]) for each in tenants])
+    assert [kinds([*answers]) for answers in found] == [
+        [QuotaExceeded if each.plan == poor else Submission, InvalidInput] for each in tenants
+    ]
+
+
+def test_what_the_database_objects_to_is_its_own_tenants_alone(tenant: Tenant, trigger: None) -> None:
+    tenants = crowd(tenant)[:3]
+    names = ["good", "poison", "good"]
+    found = submit_all([(each, [single(name=name)]) for each, name in zip(tenants, names, strict=True)])
+    assert [isinstance(answer, Submission) for (answer,) in found] == [True, False, True]
+    assert [counted(each) for each in tenants] == [(1, 1, 1), (0, 0, 0), (1, 1, 1)]
+
+
+def test_two_that_store_for_the_same_tenants_at_once_count_exactly(tenant: Tenant) -> None:
+    tenants = crowd(tenant)[:3]
+
+    def work() -> None:
+        try:
+            for _ in range(40):
+                found = submit_all([(each, [single()]) for each in tenants])
+                assert [kinds([*answers]) for answers in found] == [[Submission]] * 3
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(4) as threads:
+        for job in [threads.submit(work) for _ in range(4)]:
+            job.result()
+    assert [counted(each) for each in tenants] == [(160, 160, 160)] * 3

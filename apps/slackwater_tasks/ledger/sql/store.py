@@ -37,17 +37,22 @@ _COUNT_KINDS: Final = tuple({int: "bigint", float: "float8"}[kind] for kind in g
 
 
 @lru_cache(maxsize=64)
-def count_statement(tenants: int) -> str:
-    """The statement that raises the counters of so many tenants, each if its plan allows it."""
+def count_statement(tenants: int, *, skips: bool = False) -> str:
+    """The statement that raises the counters of so many tenants, each if its plan allows it.
+
+    ``skips``: a tenant whose counters somebody else holds is left out, and not waited for.
+    """
     # Rows and not arrays: whatever the parameters, one row is planned as one row, and so the plan is kept. And the
     # array in the condition makes the planner look a tenant up by the key, whatever it thinks of the table's size.
-    return f"""
+    held = _held(tenants, skips=skips) if tenants > 1 else ""
+    joined = " JOIN held ON held.tenant_id = u.tenant" if held else ""
+    return f"""{held}
 UPDATE slackwater_tenants_tenantcounter c
 SET unfinished = c.unfinished + u.n, urgent_unfinished = c.urgent_unfinished + u.urgent,
     submitted = c.submitted + u.n,
     theoretical_arrival = greatest(coalesce(c.theoretical_arrival, clock_timestamp()), clock_timestamp())
         + u.charged * u.step * interval '1 second'
-FROM (VALUES {_values(_COUNT_KINDS, tenants, 1)}) AS u({", ".join(Count._fields)})
+FROM (VALUES {_values(_COUNT_KINDS, tenants, 1)}) AS u({", ".join(Count._fields)}){joined}
 WHERE c.tenant_id = ANY(ARRAY[u.tenant]) AND c.unfinished + u.n <= u.most
     AND greatest(coalesce(c.theoretical_arrival, clock_timestamp()), clock_timestamp())
         + u.charged * u.step * interval '1 second' <= clock_timestamp() + u.burst * u.step * interval '1 second'
@@ -57,10 +62,13 @@ RETURNING c.tenant_id, c.unfinished, extract(epoch FROM c.theoretical_arrival - 
 """  # noqa: S608 - names and types of ours
 
 
-# In one order: two that submit for many cannot wait for each other in a ring.
-LOCK_COUNTERS: Final = """
-SELECT 1 FROM slackwater_tenants_tenantcounter WHERE tenant_id = ANY($1::bigint[]) ORDER BY tenant_id FOR UPDATE
-"""
+def _held(tenants: int, *, skips: bool) -> str:
+    """The part that takes hold of the counters of several tenants before any is raised."""
+    # In one order: two that submit for many cannot wait for each other in a ring.
+    ids = ", ".join(f"${1 + n * len(Count._fields)}" for n in range(tenants))
+    return f"""WITH held AS MATERIALIZED (
+    SELECT tenant_id FROM slackwater_tenants_tenantcounter WHERE tenant_id = ANY(ARRAY[{ids}]::bigint[])
+    ORDER BY tenant_id FOR NO KEY UPDATE{" SKIP LOCKED" if skips else ""})"""  # noqa: S608 - numbers of ours
 
 
 OF_TASK: Final = ("id", "args", "kwargs")
@@ -69,14 +77,15 @@ OF_TASK: Final = ("id", "args", "kwargs")
 
 @lru_cache(maxsize=256)
 def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tuple[str, ...], *, lone: bool,
-                    opens: bool = False) -> str:  # fmt: skip
+                    opens: bool = False, skips: bool = False) -> str:  # fmt: skip
     """The statement that counts the tasks of some tenants, and writes the rows of those whose counters allow it.
 
     ``kinds``: of so many kinds; ``lone``: one task. ``wide``, ``narrow``: the columns of the task table (none: no rows
     of it) and of the live table, of which a kind's row is given once. Parameters: the counts, of each task its kind's
     number, its id and arguments as four arrays (as three values of a lone one), then the rows of the kinds without the
     columns that are a task's own. ``opens``: those of one kind are claimed where there is an opening for them all; its
-    parameters (:func:`openings.claim_part`) and the seconds that the claim lasts come last.
+    parameters (:func:`openings.claim_part`) and the seconds that the claim lasts come last. ``skips``: as
+    :func:`count_statement` has it.
     """
     first = 1 + tenants * len(Count._fields)
     if lone:
@@ -96,7 +105,7 @@ def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tup
     after = first + kinds * (len(narrow) - 1)
     claimed = openings.claimed(after) if opens else {}
     inserts.append(_insert("live", LiveTask, {"task_id": "id"}, narrow, kinds, first, claimed))
-    parts = [f"WITH counted AS ({count_statement(tenants)})",
+    parts = [f"WITH counted AS ({count_statement(tenants, skips=skips)})",
              f"given AS {'NOT MATERIALIZED ' if lone else ''}({given})"]  # fmt: skip
     if opens:
         parts.append(openings.claim_part(after))
