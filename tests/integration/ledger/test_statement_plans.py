@@ -55,7 +55,7 @@ PLANS: dict[str, dict[str, str]] = {
         "TELL_LATE": "livetask.pkey",
         "MAPS": "livetask.pkey",
         "BULK": "",
-        "PRESENT": "livetask.pkey",
+        "PRESENT": "livetask.pkey task.release",
     },
     "finish": {
         "LISTENED": "",
@@ -67,7 +67,7 @@ PLANS: dict[str, dict[str, str]] = {
         "END_WAITING": "livetask.pkey task.pkey",
     },
     "leadership": {
-        "LEAD": "",
+        "LEAD": "livetask.pkey",
         "RESIGN": "",
         "LOSE_NODES": "",
         "GONE_LATELY": "",
@@ -169,7 +169,7 @@ WALKS = {
 }  # fmt: skip
 """What may walk through an index as long as the planner believes the ledger to be empty: none does it for a batch."""
 
-FIRST = {"due.PRESENT"}
+FIRST = {"due.PRESENT", "leadership.LEAD"}
 """What reads the first entry of an index alone, to know whether there is one."""
 
 
