@@ -131,7 +131,7 @@ class RunningTree(TreeChooser):
     def _front(self, roots: list[Branch]) -> Line | None:
         """The line to serve next in the trees of one category."""
         best = self._descend(roots[0])
-        for root in roots[1:] if len(roots) > 1 else ():
+        for root in roots[1:]:
             line = self._descend(root)
             if line is not None and (best is None or _before(line, best)):
                 best = line
@@ -245,15 +245,15 @@ class RunningTree(TreeChooser):
         del is_full
         return self._is_flat and not self.passed_over
 
-    def swap(self, line: LineView) -> tuple[LineView, TaskView]:
+    def swap(self, line: LineView) -> TaskView:
         """Give back what an ended task of ``line`` held, and start the task that is next in its place.
 
         As ``release``, ``pick`` and ``accept``, written out, since it runs for every task of a long log. All ask for
         the same, and at least one waits.
         """
-        clock, growth, lines = self._clock, self._growth(), self._lines
+        clock, growth = self._clock, self._growth()
         ((root,),) = self._all
-        top = lines[line.line_id].top
+        top = self._lines[line.line_id].top
         self._move(top, -self._step, growth)
         if not top.waits and not top.share:
             self._share_out(self._due - top.turns)
@@ -267,16 +267,15 @@ class RunningTree(TreeChooser):
         self._move(top, self._step, growth)
         state.advance()
         top.waits -= 1
-        return state.view, task
+        return task
 
     def _move(self, top: Account, step: int, growth: float) -> None:
         """What :meth:`_charge` does for an account at the top where all ask for the same."""
-        share, version = top.share, top.version
         if top.served_at != growth:
-            top.served += share * (growth - top.served_at)
+            top.served += top.share * (growth - top.served_at)
             top.served_at = growth
-        share = top.share = share + step
-        top.version = version + 1
+        share = top.share = top.share + step
+        top.version += 1
         top.tie = (top.served - share * growth) / top.turns
         top.key = (share + top.past) * top.weight if self._plain_key else self._rules.key(top)
 

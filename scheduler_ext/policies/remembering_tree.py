@@ -56,13 +56,12 @@ class RememberingTree(RunningTree):
     def _charge(self, account: Account, kind: WorkKind, milli: int, vector: Vector) -> None:
         growth, each, step = self._growth(), account, self._step if milli > 0 else -self._step
         while each.parent is not None:
-            self._count(each, growth)
             if step:
-                each.share += step
-                each.version += 1
+                self._move(each, step, growth)
             else:
+                self._count(each, growth)
                 each.hold(kind, milli, vector)
-            self._put(each, growth)
+                self._put(each, growth)
             each = each.parent
         if each.counts:
             each.hold(kind, milli, vector)
@@ -72,6 +71,7 @@ class RememberingTree(RunningTree):
         return super().swaps(is_full) and is_full()
 
     def _move(self, top: Account, step: int, growth: float) -> None:
+        # As :meth:`_count` and :meth:`_put`, written out: it runs twice for every task of a trace.
         served = top.served = top.served + top.share * (growth - top.served_at)
         top.served_at = growth
         share = top.share = top.share + step

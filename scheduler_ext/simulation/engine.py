@@ -62,11 +62,9 @@ class Engine:
         self._trace, self._cell = trace, cell
         self._order: Any = order
         self._share_name = share.name
-        self._slicing = hasattr(order, "quantum_us")
-        self._joins = hasattr(order, "level_of")
+        self._slicing, self._joins = hasattr(order, "quantum_us"), hasattr(order, "level_of")
         self._backfill = backfill and len({(job.vector, job.kind) for job in trace.jobs}) > 1
         """Whether all jobs ask for the same: then one that finds no room leaves none for another."""
-        self._progress = progress
         lines, self._following = lines_of(trace)
         self._promotions: list[tuple[int, int]] = []
         self._tenants = tenants or tenants_of(trace)
@@ -86,7 +84,7 @@ class Engine:
         if hasattr(share, "starvation_s") and self._chooser.has_floors:
             self._preemptor = Preemptor(self._chooser, self._gate, share.starvation_s)
         self._kinds = tuple({job.kind for job in trace.jobs})
-        self._learning, self._until = learning, until
+        self._learning, self._until, self._progress = learning, until, progress
         self._plain = not (self._backfill or self._slicing or self._preemptor or self._timers)
         """Whether room alone decides about a job that arrives while nothing waits."""
         self._alike = alike and len(seen.nodes) == 1 and not (self._backfill or self._preemptor or self._timers)
@@ -165,7 +163,7 @@ class Engine:
         if self._waiting:
             if not self._alike or not (self._swap() if self._over else self._is_stuck()):
                 self._drain()
-            if self._stuck and self._follows:
+            if self._follows and (self._stuck or not self._fresh):
                 self._follow_on()
             if self._preemptor is not None:
                 self._preempt(self._preemptor)
@@ -211,10 +209,12 @@ class Engine:
 
     def _follow_on(self) -> None:
         chooser, jobs, most = self._chooser, self._trace.jobs, PROGRESS_EVERY - 1 - self._ended % PROGRESS_EVERY
-        if self._over or not chooser.swaps(self._is_full) or not self._gate.would_open(jobs[0].line, 1):
+        stays = self._stuck or chooser.is_shut or self._is_full()
+        if not stays or self._over or not chooser.swaps(self._is_full) or not self._gate.would_open(jobs[0].line, 1):
             return
         came, swaps = follow_on(jobs, self._arrivals, self._next, self._ends, chooser, self._order.rank, self._started,
                                 self._finished, self._waiting, most)  # fmt: skip
+        self._stuck, self._fresh = self._stuck or came > 0, self._fresh or came > 0
         self._next, self._waiting = self._next + came, self._waiting + came - swaps
         self._ended, self._decisions = self._ended + swaps, self._decisions + swaps
 

@@ -40,7 +40,7 @@ def follow_on(
         if arrivals[at] == now or (len(ends) > 1 and ends[1][0] == now) or (len(ends) > 2 and ends[2][0] == now):
             break
         chooser.now = now / 1e6
-        following = swap(job.line)[1]
+        following = swap(job.line)
         following.node, job.ends_at = job.node, None
         heapreplace(ends, (now + following.run_us, following.index, following))
         started[following.index] = finished[index] = now

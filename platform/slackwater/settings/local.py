@@ -57,9 +57,8 @@ def local_secret_key(var: Path) -> str:
             write_private(path, secrets.token_urlsafe(50))
         return path.read_text().strip()
     except OSError as error:
-        from django.core.exceptions import (
-            ImproperlyConfigured,  # Django's, which the supervisor of `make up` never loads
-        )
+        # Here: the supervisor of `make up`, which finds its folder by this module, never loads Django.
+        from django.core.exceptions import ImproperlyConfigured
 
         raise ImproperlyConfigured(
             f"{var}, the folder for all data, cannot be used: {error.strerror}; choose another with SLACKWATER_VAR"
