@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from scheduler_ext.core.types import Decision, Opening, Reason, Snapshot
+from scheduler_ext.core.types import NOBODY, Decision, Kept, Opening, Reason, Snapshot
 from scheduler_ext.core.work import (
     Asked,
     Changes,
@@ -42,10 +42,11 @@ class RoundStore(Protocol):
     def promote(self, limit: int) -> Changes:
         """Move tasks near their latest start to their tenant's urgent line, and before all others those past it."""
 
-    def snapshot(self, *, ends: bool = False) -> Snapshot:
+    def snapshot(self, *, ends: bool = False, kept: Kept = NOBODY) -> Snapshot:
         """The frozen view of this moment, with a bounded number of nominated tasks.
 
-        ``ends``: with the moments at which what runs is expected to end, which only keeping room needs.
+        ``ends``: with the moments at which what runs is expected to end, which only keeping room needs. ``kept``: as
+        the round before left it.
         """
 
     def any_ready(self) -> bool:

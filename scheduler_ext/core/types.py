@@ -217,11 +217,24 @@ class Kept:
 
     task_id: str = ""
     """The account that room is kept for until its task starts; empty: none."""
+    line_id: int = 0
+    """The line of that task."""
     turns: Mapping[str, float] = field(default_factory=dict)
     """When room was last kept for each tenant, or top-level pool, in the last hour."""
 
 
 NOBODY = Kept()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Behind:
+    """Tenants that hold nothing, and whose work waits only in lines that a round does not look at."""
+
+    pool: str
+    """Their pool, as a :class:`LineView` names it."""
+    weight: int
+    """What each of them weighs; a client with several tenants counts as one."""
+    tenants: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,6 +260,8 @@ class Snapshot:
     Only of tenants that have such workflows.
     """
     kept: Kept = NOBODY
+    behind: tuple[Behind, ...] = ()
+    """Who waits in lines that are not among these, where so many are active that a round looks at some of them."""
     openings: tuple[Opening, ...] = ()
     """Room given ahead; the nodes, and the limits of tenants, count it as taken."""
     recent: tuple[LineView, ...] = ()

@@ -9,7 +9,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
@@ -152,9 +151,7 @@ class Dispatcher:
 
     def _decide(self) -> tuple[Snapshot, Plan]:
         """Decide on this moment, without what is held back until others have started."""
-        snapshot = self.store.snapshot(ends=self._wants_ends)
-        if self._kept is not NOBODY:
-            snapshot = replace(snapshot, kept=self._kept)
+        snapshot = self.store.snapshot(ends=self._wants_ends, kept=self._kept)
         if self.turns is not None:
             snapshot = self.turns.hold(snapshot)
         return snapshot, prioritize(snapshot, self.conf, self.share or self.store.share())

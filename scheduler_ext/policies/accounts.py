@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import lcm
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from scheduler_ext.core.resources import SIZE, total, zero
 from scheduler_ext.core.types import CLIENT, MILLI, Slots, Snapshot, Vector, WorkKind
@@ -186,3 +186,13 @@ class Account:
             for dimension, part in measure.counted:
                 best = max(best, (held[dimension] + vector[dimension]) * part)
         return best
+
+
+class Stand(NamedTuple):
+    """How an account stands before anything is decided."""
+
+    share: float
+    """The part of the cell that it holds."""
+    weight: int
+    waits: bool
+    """Whether a task that is not paused waits in it itself, not only in an account below."""

@@ -18,14 +18,16 @@ from dataclasses import dataclass
 from heapq import heapify
 from itertools import count
 from math import lcm
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.resources import filled, subtract, zero
+from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     CLIENT,
     MILLI,
     NO_SLOTS,
+    Behind,
     LineView,
     Reason,
     Slots,
@@ -36,7 +38,7 @@ from scheduler_ext.core.types import (
     WorkKind,
     add_slots,
 )
-from scheduler_ext.policies.accounts import Account, Measure
+from scheduler_ext.policies.accounts import Account, Measure, Stand
 from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS, Chooser
 from scheduler_ext.policies.holdings import clients, count_held, held_in_pools, member_name, need_of, taken_by
 from scheduler_ext.policies.tree_nodes import Branch, Clock, Line, Place, place_of
@@ -115,16 +117,6 @@ class Rules:
     def kept(self) -> Iterable[Path]:
         """The accounts that keep part of their guaranteed share free while idle."""
         return ()
-
-
-class Stand(NamedTuple):
-    """How an account stands before anything is decided."""
-
-    share: float
-    """The part of the cell that it holds."""
-    weight: int
-    waits: bool
-    """Whether a task that is not paused waits in it itself, not only in an account below."""
 
 
 class TreeChooser(Chooser):
@@ -418,7 +410,15 @@ class TreeChooser(Chooser):
             if tenant.used_slots_milli and tenant_id not in waiting:
                 slots = add_slots(tenant.used_slots_milli, apart.get(tenant_id, (NO_SLOTS, ()))[0], -1)
                 due += tenant.weight if any(slots.values()) else 0
+        due += sum(max(1, each.weight) * each.tenants for each in snapshot.behind if self._stands_alone(each))
         self._share_out(due)
+
+    def _stands_alone(self, behind: Behind) -> bool:
+        """Whether such tenants have accounts of their own at the top; else it is their pool's, which is there."""
+        line = LineView(
+            line_id=0, tenant_id=0, category=Category.URGENT, tier_id=0, vector=(), heads=(), pool=behind.pool
+        )
+        return self._rules.path(line)[:1] == ("tenant 0",)
 
     def _share_out(self, due: int) -> None:
         """Add this weight to the weights that have work."""

@@ -110,7 +110,7 @@ class _Round:
                 chooser.reject(line, task, reason)
         full = not ledger.has_room(wanted)
         left = self._left(full=full)
-        more = not full and (not left or self._refused_alone())
+        more = not full and (not left or self._refused_alone() or self._hidden())
         return Plan(
             decisions=tuple(decisions), left=left, utilization_permille=before, more=more,
             wants_ends=ledger.wants_ends, kept=kept, excludes=gate.held != self._snapshot.mutex_held,
@@ -134,12 +134,16 @@ class _Round:
         if found is None and not turns:
             return NOBODY
         recent = {name: at for name, at in turns.items() if snapshot.now - at < TURNS_S}
-        return Kept(task_id=found[1].task_id if found else "", turns=recent)
+        return Kept(task_id=found[1].task_id if found else "", line_id=found[0].line_id if found else 0, turns=recent)
 
     def _refused_alone(self) -> bool:
         """Whether the refusal concerns only this task, so that one behind it may still start."""
         common = LINE_REASONS | TENANT_REASONS | CATEGORY_REASONS | {Reason.NO_SLOT}
         return any(reason not in common for reason in self._reasons.values())
+
+    def _hidden(self) -> bool:
+        """Whether refused tenants may stand before others that this round does not look at."""
+        return bool(self._snapshot.behind) and not TENANT_REASONS.isdisjoint(self._reasons.values())
 
     def _start(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
         """Place the task and note the claim, or say why no node takes it."""

@@ -21,7 +21,7 @@ from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.policies.registry import share_policy
 from scheduler_ext.round.prioritizer import prioritize
 
-FORMAT = 6
+FORMAT = 7
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,10 @@ from typing import Any
 from scheduler_ext.core.resources import zero
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import NO_SLOTS, LineView, Snapshot, add_slots
+from scheduler_ext.policies.accounts import Stand
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.policies.holdings import held_in_pools
-from scheduler_ext.policies.tree import Path, Stand
+from scheduler_ext.policies.tree import Path
 from scheduler_ext.round.placement import Ledger
 
 

@@ -27,12 +27,13 @@ MAX_HEADS = 4096
 """How many tasks of a line are looked at in one pass."""
 
 
-def nominate(conn: Any, heads: int, paused: Collection[int]) -> list[Any]:
-    """The first ``heads`` tasks of each line; those of ``paused`` handlers are parked, so that they hide none.
+def nominate(conn: Any, heads: int, paused: Collection[int], lines: Sequence[int] | None = None) -> list[Any]:
+    """The first ``heads`` tasks of each line, or of some; those of ``paused`` handlers are parked, so that they hide none.
 
     A line that has very many of them is cleared over several rounds.
     """
-    rows: list[Any] = conn.execute(sql.snapshot.NOMINATE, (heads,)).fetchall()
+    query, of = (sql.snapshot.NOMINATE, ()) if lines is None else (sql.snapshot.NOMINATE_OF, (list(lines),))
+    rows: list[Any] = conn.execute(query, (*of, heads)).fetchall()
     wide, found = heads, rows
     for _ in range(PASSES if paused else 0):
         hidden = {row[0]: -1 - row[6] for row in found if row[6] in paused}
@@ -40,8 +41,8 @@ def nominate(conn: Any, heads: int, paused: Collection[int]) -> list[Any]:
             break
         transitions.park_for(conn, hidden, actor="dispatcher", reason="parked: its handler is paused")
         wide = min(4 * wide, MAX_HEADS)
-        found = conn.execute(sql.snapshot.NOMINATE, (wide,)).fetchall()
-    return rows if found is rows else conn.execute(sql.snapshot.NOMINATE, (heads,)).fetchall()
+        found = conn.execute(query, (*of, wide)).fetchall()
+    return rows if found is rows else conn.execute(query, (*of, heads)).fetchall()
 
 
 def resume(conn: Any) -> int:

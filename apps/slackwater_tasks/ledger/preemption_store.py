@@ -12,7 +12,8 @@ from scheduler_ext.preemption.choose import Ask, Turn
 from scheduler_ext.preemption.controller import TurnStore
 from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.active_policies import Chosen
-from slackwater_tasks.ledger.round_store import HEADS_PER_LINE, PgRoundStore
+from slackwater_tasks.ledger.fronts import HEADS_PER_LINE
+from slackwater_tasks.ledger.round_store import PgRoundStore
 
 MAX_TURNS = 1_000
 """How many tasks are looked at, the longest running first; more than a few are never asked at once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,9 +17,13 @@ from scheduler_ext.core.types import (
     LATE_GROUP,
     MILLI,
     NO_SLOTS,
+    NOBODY,
     PER_CHILD,
+    Behind,
     Decision,
+    Kept,
     LineView,
+    NodeView,
     Opening,
     PoolView,
     Reason,
@@ -41,13 +45,13 @@ from slackwater_tasks.ledger import expected_ends as running_ends
 from slackwater_tasks.ledger.active_policies import Chosen
 from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.ledger.decayed_usage import LivePast
+from slackwater_tasks.ledger.fronts import Depth, Foremost
 from slackwater_tasks.ledger.parking import nominate, park_hopeless, resume
 from slackwater_tasks.ledger.rate_windows import RateBook
 from slackwater_tasks.ledger.snapshot_rows import (
     Flight,
     LineInfo,
     Reference,
-    line_info,
     node_view,
     pool_view,
     read_row,
@@ -60,12 +64,6 @@ REFRESH_S = 1.0
 """Seconds between two readings of plans, lines, handlers and learnt run times; a change holds with the next round."""
 LEARN_S = 0.05
 """Seconds between two searches for missing run times: until found, such tasks run alone."""
-HEADS_PER_LINE = 8
-"""The least number of tasks of a line that a round looks at; more while few lines are active."""
-MAX_NOMINATED = 4096
-"""The most tasks one round looks at."""
-FEW = 64
-"""The least number of tasks a round looks at beside the heads of each line; more while they all find room."""
 
 
 def _milli(decision: Decision) -> int:
@@ -87,10 +85,7 @@ class PgRoundStore(RoundStore):
         self.ahead = openings.Ahead()
         self._epoch = 0
         self._last: Snapshot | None = None
-        self._looked = float("-inf")
-        self._lines_before = 1
-        self._want = FEW
-        self._cut = False
+        self.depth = Depth(conf.round_limit)
         self._room = 0
 
     # -- leadership ---------------------------------------------------------------------------------------------------
@@ -149,10 +144,10 @@ class PgRoundStore(RoundStore):
     def share(self) -> SharePolicy:
         return self.chosen().share.policy
 
-    def snapshot(self, *, ends: bool = False) -> Snapshot:
+    def snapshot(self, *, ends: bool = False, kept: Kept = NOBODY) -> Snapshot:
         """The frozen view of this moment; tasks are seldom nominated while no node has a free slot.
 
-        ``ends``: with the moments at which what runs is expected to end.
+        ``ends``: with the moments at which what runs is expected to end. ``kept``: as the round before left it.
         """
         conn = self.db.conn
         self._refresh()
@@ -160,39 +155,35 @@ class PgRoundStore(RoundStore):
             self.withdraw()  # what was decided ahead may be decided otherwise now
         recent = self.ahead.recent()
         # As many heads as the room of the last round asks for come along, unless something must go before them.
-        heads = self._heads(self._room) if self._room and not (self.rates.limits or self.reference.paused) else 0
+        heads = self.depth.heads(self._room) if self._room and not (self.rates.limits or self.reference.paused) else 0
+        crowded = self._crowded()
+        early = (sql.snapshot.FRONTS, ()) if crowded else (sql.snapshot.NOMINATE, (heads,))
         with conn.pipeline():
             nodes_cur = conn.execute(sql.snapshot.NODES, (self.conf.cell,))
             ahead_cur = conn.execute(sql.openings.OUTSTANDING, (self.conf.cell, self._epoch))
             flight_cur = conn.execute(sql.snapshot.IN_FLIGHT)
             mutex_cur = conn.execute(sql.snapshot.MUTEX_HELD)
-            heads_cur = conn.execute(sql.snapshot.NOMINATE, (heads,)) if heads else None
+            heads_cur = conn.execute(*early) if heads else None
             node_rows, flight_rows, held = nodes_cur.fetchall(), flight_cur.fetchall(), dict(mutex_cur.fetchall())
-            head_rows = heads_cur.fetchall() if heads_cur is not None else []
+            found = heads_cur.fetchall() if heads_cur is not None else None
             given = self.ahead.read(ahead_cur.fetchall())
         self.reference.changed &= bool(given)  # what somebody was in the midst of claiming is there still
         flights, tenants, pools, workflows = self._in_flight(flight_rows)
         now = time.time()
         over = self._ends(now) if ends else {}
-        if not {each.node_id for each in given} <= {row[0] for row in node_rows}:
-            self.withdraw()  # of a node that is gone; counted as taken once more
-        openings.hold(given, flights, self.reference.lines)
-        nodes = tuple(node_view(row, flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in node_rows)
+        nodes = self._nodes(node_rows, flights, given, over)
         room = self._room = sum(map(room_of, nodes)) + sum(each.places * each.slot_milli for each in given)
         rates = self.rates.count(conn)
         if rates and room:
             self.rates.unpark(conn)
-        lines: tuple[LineView, ...] = ()
-        if self._looks(room):
-            wanted = self._heads(room)
-            lines = self._nominate(wanted, head_rows if wanted == heads else None)
+        lines, behind = self._look(room, tenants, pools, kept.line_id, found, None if crowded else heads)
         if ends:
             lines = running_ends.with_longest(conn, lines, self.reference.run_times)
         if rates:
             lines = self.rates.mark(conn, lines)
         self._last = self.past.count(conn, Snapshot(
-            now=now, cell=self.conf.cell, nodes=nodes, tenants=tenants, lines=lines, mutex_held=held,
-            rates_left=rates, pools=pools, workflows=workflows, openings=given,
+            now=now, cell=self.conf.cell, nodes=nodes, tenants=tenants, lines=lines, behind=behind, mutex_held=held,
+            rates_left=rates, pools=pools, workflows=workflows, openings=given, kept=kept,
         ), self.share())  # fmt: skip
         if recent:
             # Past use has been counted by what is in flight: room given ahead is nobody's use.
@@ -232,35 +223,22 @@ class PgRoundStore(RoundStore):
             lines=self.rates.mark(conn, lines) if rates else lines,
         ), self.share())  # fmt: skip
 
-    def _looks(self, room: int) -> bool:
-        """Whether to nominate: while there is room, and otherwise now and then, for tasks that no node could ever run."""
-        now = time.monotonic()
-        if room or now - self._looked >= REFRESH_S:
-            self._looked = now
-            return True
-        return False
-
     def _refresh(self, *, force: bool = False) -> None:
         ref, now = self.reference, time.monotonic()
         if not force and now - ref.read_at < REFRESH_S:
             if ref.unknown and now - ref.learnt_at >= LEARN_S:
                 self._learn()
             return
-        conn, before = (
-            self.db.conn,
-            (ref.lines, ref.tenants, ref.handlers, ref.chosen and ref.chosen.share, self.rates.limits),
-        )
+        conn = self.db.conn
+        before = (ref.lines, ref.tenants, ref.handlers, ref.chosen and ref.chosen.share, self.rates.limits)
         with conn.pipeline():
             lines = conn.execute(sql.snapshot.LINES)
             tenants = conn.execute(sql.snapshot.TENANTS)
             times = conn.execute(sql.snapshot.RUN_TIMES, (LEARNT_FROM,))
             handlers = conn.execute(sql.snapshot.HANDLERS)
             limits = conn.execute(sql.rates.LIMITS)
-            ref.lines = {row[0]: line_info(row) for row in lines.fetchall()}
-            ref.split = {info.tenant_id for info in ref.lines.values() if info.workflow}
-            found = tenants.fetchall()
-            ref.tenants = {row[0]: row[1:6] for row in found}
-            ref.plans = {row[0]: row[6] for row in found}
+            ref.learn_lines(lines.fetchall())
+            ref.learn_tenants(tenants.fetchall())
             ref.run_times = RunTimes(times.fetchall())
             ref.handlers = {row[0]: (row[1], WorkKind(row[2]), row[3]) for row in handlers.fetchall()}
             paused = frozenset(id_ for id_, known in ref.handlers.items() if known[2])
@@ -284,14 +262,23 @@ class PgRoundStore(RoundStore):
 
     def pool_of(self, info: LineInfo) -> str:
         """The path of a line's pool: its own, its tenant's, or the one that its client's tenants share."""
+        return f"{CLIENT}{info.alike}" if info.alike else self._pool(info.pool_id)
+
+    def _pool(self, pool_id: int | None) -> str:
         chosen = self.reference.chosen
-        if info.pool_id is None:
-            return f"{CLIENT}{info.client}" if info.client else ""
-        return chosen.pools.get(info.pool_id, "") if chosen is not None else ""
+        return chosen.pools.get(pool_id, "") if chosen is not None and pool_id is not None else ""
 
     def _ends(self, now: float) -> dict[int, tuple[RunEnd, ...]]:
         vectors = {line_id: info.vector for line_id, info in self.reference.lines.items()}
-        return running_ends.running(self.db.conn, now, vectors, self._slot_of, self.reference.run_times)
+        return running_ends.running(self.db.conn, now, vectors, self.kind_of, self.reference.run_times)
+
+    def _nodes(self, rows: Sequence[Any], flights: dict[int, Flight], given: Sequence[Opening],
+               ends: Mapping[int, tuple[RunEnd, ...]]) -> tuple[NodeView, ...]:  # fmt: skip
+        """The nodes, with room given ahead as taken."""
+        if not {each.node_id for each in given} <= {row[0] for row in rows}:
+            self.withdraw()  # of a node that is gone; counted as taken once more
+        openings.hold(given, flights, self.reference.lines)
+        return tuple(node_view(row, flights.get(row[0]) or Flight(), ends.get(row[0], ())) for row in rows)
 
     def _in_flight(self, rows: Sequence[Any]) -> tuple[dict[int, Flight], dict[int, TenantView], dict[str, PoolView],
                                                        dict[str, dict[int, dict[str, tuple[Slots, Vector]]]]]:  # fmt: skip
@@ -309,7 +296,7 @@ class PgRoundStore(RoundStore):
             info = self.reference.lines[line_id]
             flight = flights.setdefault(node_id, Flight())
             if exclusive:
-                work = self.kind_of(kind, handler_id, by_itself=by_itself)
+                work = self.kind_of(kind, handler_id, by_itself)
                 one = part(info.vector, PER_CHILD[work]) if work in PER_CHILD else info.vector
                 vector = tuple(v * count for v in one)
                 held = {work: count * MILLI}
@@ -332,10 +319,13 @@ class PgRoundStore(RoundStore):
                 apart = split.setdefault(pool, {}).setdefault(info.tenant_id, {})
                 slots, so_far = apart.get(info.workflow, (NO_SLOTS, zero()))
                 apart[info.workflow] = (add_slots(slots, held), add(so_far, vector))
-        tenants = {tid: tenant_view(tid, row, used.get(tid)) for tid, row in self.reference.tenants.items()}
+        known = self.reference.tenants
+        tenants = self.reference.idle | {
+            tid: tenant_view(tid, known[tid], held) for tid, held in used.items() if tid in known
+        }
         return flights, tenants, {path: pool_view(members) for path, members in pooled.items()}, split
 
-    def kind_of(self, kind: int, handler_id: int | None, *, by_itself: bool) -> WorkKind:
+    def kind_of(self, kind: int, handler_id: int | None, by_itself: bool) -> WorkKind:
         """The slot that a task holds, from the numbers of its row."""
         if kind == 2 or handler_id is None:
             return WorkKind.SCRIPT
@@ -344,33 +334,48 @@ class PgRoundStore(RoundStore):
         # Alone: in a child's main thread, beside nobody.
         return WorkKind.PROCESS if by_itself and work in PER_CHILD else work
 
-    def _slot_of(self, kind: int, handler_id: int | None, by_itself: bool) -> WorkKind:
-        return self.kind_of(kind, handler_id, by_itself=by_itself)
-
     def learnt_of(
         self, tenant_id: int, kind: int, handler_id: int | None, by_itself: bool
     ) -> tuple[WorkKind, RunTime | None]:
         """The slot a task holds, and what its handler is expected to take."""
-        work = self.kind_of(kind, handler_id, by_itself=by_itself)
+        work = self.kind_of(kind, handler_id, by_itself)
         known = None if work is WorkKind.SCRIPT else self.reference.handlers.get(handler_id or 0)
         return work, self.reference.run_times.of(tenant_id, known[:1]) if known else None
 
-    def _heads(self, room: int) -> int:
-        """How many tasks of each line to look at: a little more than an even split.
+    def _crowded(self) -> bool:
+        """Whether to look at some lines only; a second policy that is compared might choose others."""
+        return self.depth.crowded and self.chosen().shadow is None
 
-        Where a line has less, the next round fills what is left.
+    def _look(self, room: int, tenants: Mapping[int, TenantView], pools: Collection[str], keep: int,
+              found: Sequence[Any] | None, heads: int | None) -> tuple[tuple[LineView, ...], tuple[Behind, ...]]:  # fmt: skip
+        """The lines with the tasks at their heads, and who waits behind them, if there is anything to look at.
+
+        ``found``: what was read already, so many ``heads`` of each line or, for ``None``, where all lines stand.
         """
-        wanted = min(room, self._want, self.conf.round_limit)
-        part = wanted // self._lines_before + wanted // 16 + HEADS_PER_LINE
-        return max(HEADS_PER_LINE, min(part, MAX_NOMINATED // self._lines_before))
-
-    def _nominate(self, heads: int, found: Sequence[Any] | None) -> tuple[LineView, ...]:
-        """The lines with so many tasks at their heads; ``found``: what was read of them already."""
-        rows = found if found is not None else nominate(self.db.conn, heads, self.reference.paused)
+        if not self.depth.looks(room):
+            return (), ()
+        if heads is None:
+            return self._look_at_some(room, tenants, pools, keep, found)
+        wanted = self.depth.heads(room)
+        rows = found if found is not None and wanted == heads else nominate(self.db.conn, wanted, self.reference.paused)
         by_line = self._by_line(rows)
-        self._lines_before = max(1, len(by_line))
-        self._cut = any(len(found) == heads for found in by_line.values())
-        return self._line_views(by_line)
+        self.depth.found(len(by_line), cut=any(len(found) == wanted for found in by_line.values()))
+        return self._line_views(by_line), ()
+
+    def _look_at_some(self, room: int, tenants: Mapping[int, TenantView], pools: Collection[str], keep: int,
+                      found: Sequence[Any] | None) -> tuple[tuple[LineView, ...], tuple[Behind, ...]]:  # fmt: skip
+        """The same for the lines that may come to their turn."""
+        fronts = found if found is not None else self.db.conn.execute(sql.snapshot.FRONTS).fetchall()
+        numbers, groups, ranks = (each or () for each in fronts[0])
+        known, use = self.reference, self.past.use
+        if set(numbers) - known.lines.keys():
+            self._refresh(force=True)  # what belongs to new tenants is looked at by the next round
+        past_use = use.grown if use is not None else {}
+        foremost = Foremost(known, tenants, pools, past_use, cell=self.conf.cell, keep=abs(keep))
+        chosen = foremost.choose(zip(numbers, groups, ranks, strict=True), self.depth.most(room))
+        self.depth.found(len(numbers), cut=True)
+        rows = nominate(self.db.conn, self.depth.heads_of(len(chosen), room), known.paused, chosen)
+        return self._line_views(self._by_line(rows)), foremost.waits(self._pool)
 
     def _by_line(self, rows: Sequence[Any]) -> dict[int, list[Any]]:
         """Rows of ``NOMINATE`` by line; unknown lines and handlers are looked up."""
@@ -439,12 +444,7 @@ class PgRoundStore(RoundStore):
         )  # fmt: skip
 
     def look(self, *, decided: int, more: bool) -> bool:
-        """Adapt how many tasks are nominated next time: looking at tasks in vain is most of a round's cost."""
-        if not more:
-            self._want = max(FEW, 2 * decided, self._want // 4)
-            return False
-        before, self._want = self._want, min(4 * self._want, MAX_NOMINATED)
-        return self._cut and (decided > 0 or self._want > before)
+        return self.depth.adapt(decided=decided, more=more)
 
     # -- claims -------------------------------------------------------------------------------------------------------
     def claim(self, epoch: int, decisions: Sequence[Decision]) -> list[Decision]:

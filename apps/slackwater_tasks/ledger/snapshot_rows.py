@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -24,6 +25,8 @@ from scheduler_ext.core.types import (
     add_slots,
 )
 from slackwater_tasks.ledger.active_policies import Chosen
+
+Sort = tuple[Any, ...]
 
 
 @dataclass(slots=True)
@@ -52,6 +55,10 @@ class LineInfo:
     labels: Labels | None = None
     workflow: str = ""
     weight: int = 1
+    sort: Sort = ()
+    """What its tasks have in common with those that they take turns with: category, tier, labels and pool."""
+    alike: str = ""
+    """The client whose tenants share one account with it; empty: it stands in a pool, or has no such client."""
 
 
 @dataclass(slots=True)
@@ -65,6 +72,8 @@ class Reference:
     tenants: dict[int, tuple[bool, int, int, int, int]] = field(default_factory=dict)
     plans: dict[int, str] = field(default_factory=dict)
     """The name of each tenant's plan."""
+    idle: dict[int, TenantView] = field(default_factory=dict)
+    """Each tenant as a round sees it while it holds nothing."""
     paused: frozenset[int] = frozenset()
     """The handlers that exist."""
     handlers: dict[int, tuple[str, WorkKind, bool]] = field(default_factory=dict)
@@ -75,14 +84,31 @@ class Reference:
     chosen: Chosen | None = None
     split: set[int] = field(default_factory=set)
     """The tenants that have workflows with a share of their own."""
+    _line_rows: dict[int, Any] = field(default_factory=dict)
+
+    def learn_lines(self, rows: Iterable[Any]) -> None:
+        """Rows of ``LINES``: nearly all of them say what they said before."""
+        lines, before = self.lines, self._line_rows
+        self._line_rows = {row[0]: row for row in rows}
+        self.lines = {number: lines[number] if before.get(number) == row else line_info(row)
+                      for number, row in self._line_rows.items()}  # fmt: skip
+        self.split = {info.tenant_id for info in self.lines.values() if info.workflow}
+
+    def learn_tenants(self, rows: Sequence[Any]) -> None:
+        """Rows of ``TENANTS``."""
+        before, self.tenants = self.tenants, {row[0]: row[1:6] for row in rows}
+        self.plans = {row[0]: row[6] for row in rows}
+        if before != self.tenants:
+            self.idle = {number: tenant_view(number, row, None) for number, row in self.tenants.items()}
 
 
 def line_info(row: Any) -> LineInfo:
     """A row of ``LINES``."""
     _, tenant, category, tier, paused, cell, *vector, pool, client, require, prefer, workflow, weight = row
+    labels = labels_of(require, prefer)
     return LineInfo(
-        tenant, Category(category), tier, paused, cell, tuple(vector), pool, client, labels_of(require, prefer), workflow,
-        weight or 1,
+        tenant, Category(category), tier, paused, cell, tuple(vector), pool, client, labels, workflow, weight or 1,
+        sort=(category, tier, labels, pool), alike=client if pool is None else "",
     )  # fmt: skip
 
 

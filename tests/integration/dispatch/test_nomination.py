@@ -16,11 +16,14 @@ from scheduler_ext.dispatch.queue_manager import QueueManager
 from slackwater.wiring import engine
 from slackwater_resources.models import Handler
 from slackwater_resources.services import set_handler_paused
-from slackwater_tasks.ledger.round_store import FEW, PgRoundStore
+from slackwater_tasks.ledger import fronts
+from slackwater_tasks.ledger.fronts import FEW
+from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.models import LiveTask
 from slackwater_tasks.submission.service import submit_many
 from slackwater_tasks.upkeep.jobs import LedgerUpkeep
-from slackwater_tenants.models import Tenant
+from slackwater_tenants.models import Plan, Tenant
+from slackwater_tenants.services import create_tenant
 from tests.support.api import client_of, furnish
 from tests.support.hand_worker import HOLDER, HandWorker
 
@@ -123,6 +126,45 @@ def pause(cell: Cell, *, paused: bool) -> None:
     """Pause or resume the handler that is elsewhere; the dispatcher knows at once."""
     set_handler_paused(Handler.objects.get(name=ELSEWHERE), paused=paused)
     cell.store.reference.read_at = float("-inf")
+
+
+def crowd(monkeypatch: pytest.MonkeyPatch, cell: Cell, count: int, most: int) -> list[Tenant]:
+    """Tenants with a task each; more than ``most`` lines count as very many."""
+    monkeypatch.setattr(fronts, "CROWD", most)
+    tenants = [create_tenant(f"crowd-{number:03}", f"Crowd {number}") for number in range(count)]
+    for tenant in tenants:
+        cell.submit(1, tenant=tenant)
+    return tenants
+
+
+def test_of_very_many_lines_those_at_the_front_are_looked_at(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    tenants = crowd(monkeypatch, cell, 4 * FEW, 16)
+    first = cell.dispatcher.run_round()
+    assert (first.claimed, first.nominated) == (4, 4 * FEW), "how many there are is not known before"
+    LiveTask._plain.filter(state=TaskState.QUEUED).delete()
+    second = cell.dispatcher.run_round()
+    assert second.claimed == 4
+    assert second.nominated < 3 * FEW
+    claimed = LiveTask._plain.filter(state=TaskState.QUEUED).values_list("tenant_id", flat=True)
+    assert set(claimed) == {tenant.pk for tenant in tenants[4:8]}, "in the order in which they came"
+
+
+def test_rounds_that_look_at_some_lines_come_to_all(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    crowd(monkeypatch, cell, 3 * FEW, 16)
+    cell.learn(5)
+    assert sum(result.claimed for result in cell.rounds()) == 3 * FEW
+    cell.submit(2)
+    assert sum(result.claimed for result in cell.rounds()) == 2, "with few lines all are looked at again"
+
+
+def test_tenants_that_may_start_nothing_do_not_hide_those_behind(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They came first, and are more than a round looks at."""
+    nothing = Plan.objects.create(slug="nothing", name="Nothing", max_in_flight=0)
+    for tenant in crowd(monkeypatch, cell, 3 * FEW, 16):
+        Tenant.objects.filter(pk=tenant.pk).update(plan=nothing)
+    cell.submit(2)
+    cell.store.reference.read_at = float("-inf")
+    assert sum(result.claimed for result in [cell.dispatcher.run_round(), cell.dispatcher.run_round()]) == 2
 
 
 def test_a_run_time_learnt_with_one_tenant_serves_the_next(cell: Cell) -> None:

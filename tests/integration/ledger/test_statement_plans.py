@@ -116,6 +116,8 @@ PLANS: dict[str, dict[str, str]] = {
         "MUTEX_HELD": "livetask.in_flight livetask.mutex",
         "ANY_READY": "livetask.ready",
         "NOMINATE": "livetask.ready",
+        "NOMINATE_OF": "livetask.ready",
+        "FRONTS": "livetask.ready",
         "LINES": "",
         "TENANTS": "",
         "HANDLERS": "",
@@ -159,8 +161,8 @@ PLANS: dict[str, dict[str, str]] = {
     },
 }
 """By module and statement: the scans of tables that grow which it may make, as ``table.index``."""
-FRAGMENTS = {"snapshot.ACTIVE_LINES"}
-"""No statement: others begin with it."""
+FRAGMENTS = {"snapshot.ACTIVE_LINES", "snapshot.HEADS"}
+"""No statements: others contain them."""
 WALKS = {
     "checkpoints.DELETE_ENDED", "effects.FOUND", "parking.FORGET_IMPOSSIBLE", "parking.IMPOSSIBLE_FOR",
     "parking.NOW_POSSIBLE", "preemption.TURNS", "rates.SETTLE", "work_store.UPSTREAM", "dependencies.RELEASE", "store.REVIVE",

@@ -29,15 +29,27 @@ WITH RECURSIVE active AS (
             ORDER BY l.line_id LIMIT 1)
     FROM active a WHERE a.line_id IS NOT NULL)""")
 ANY_READY = named("SELECT EXISTS (SELECT 1 FROM slackwater_tasks_livetask WHERE phase = :phase.READY)")
-NOMINATE = named(f"""{ACTIVE_LINES}
-SELECT h.* FROM active a CROSS JOIN LATERAL (
+HEADS = named("""CROSS JOIN LATERAL (
     SELECT l.task_id::text, l.line_id, l.fence, l.rank_group, l.rank, l.kind, l.handler_id, l.priority,
            l.alone OR l.total_attempts = 1, l.mutex_key, l.mutex_limit, l.last_node,
            extract(epoch FROM l.latest_start)::float8
     FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id = a.line_id
-    ORDER BY l.rank_group, l.rank, l.task_id LIMIT %s) h
-WHERE a.line_id IS NOT NULL
-""")  # noqa: S608 - statements of ours
+    ORDER BY l.rank_group, l.rank, l.task_id LIMIT %s) h""")
+NOMINATE = f"""{ACTIVE_LINES}
+SELECT h.* FROM active a {HEADS} WHERE a.line_id IS NOT NULL
+"""  # noqa: S608 - statements of ours
+NOMINATE_OF = f"SELECT h.* FROM unnest(%s::bigint[]) a(line_id) {HEADS}"  # noqa: S608 - statements of ours
+# Where each active line stands: the place of its first task. One row of arrays, which is a tenth of the work of many rows.
+FRONTS = named("""
+WITH RECURSIVE active AS (
+    (SELECT line_id, rank_group, rank FROM slackwater_tasks_livetask WHERE phase = :phase.READY
+     ORDER BY line_id, rank_group, rank LIMIT 1)
+    UNION ALL
+    SELECT next.line_id, next.rank_group, next.rank FROM active a CROSS JOIN LATERAL (
+        SELECT l.line_id, l.rank_group, l.rank FROM slackwater_tasks_livetask l
+        WHERE l.phase = :phase.READY AND l.line_id > a.line_id ORDER BY l.line_id, l.rank_group, l.rank LIMIT 1) next)
+SELECT array_agg(line_id), array_agg(rank_group), array_agg(rank) FROM active
+""")
 LINES = """
 SELECT n.id, n.tenant_id, n.category, n.tier_id, n.paused, t.cell,
        r.cpu_milli, r.memory_mb, r.disk_mb, r.iops, r.bandwidth_kbps, r.ports, coalesce(n.pool_id, t.pool_id), t.client,

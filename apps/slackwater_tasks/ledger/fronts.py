@@ -1,0 +1,203 @@
+"""Which lines a round looks at, and how far into them: what it can use, and a little more.
+
+Where few lines are active it looks at the heads of all. Where very many are, it reads where each of them stands, and the
+heads of those alone that may come to their turn.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import itemgetter
+from typing import Final
+
+from scheduler_ext.core.types import CLIENT, LATE_GROUP, Behind, TenantView
+from slackwater_tasks.ledger.snapshot_rows import LineInfo, Reference, Sort
+
+HEADS_PER_LINE: Final = 8
+"""The least number of tasks of a line that a round looks at; more while few lines are active."""
+MAX_NOMINATED: Final = 4096
+"""The most tasks one round looks at."""
+FEW: Final = 64
+"""The least number of tasks a round looks at beside the heads of each line; more while they all find room."""
+CROWD: Final = 256
+"""A round looks at every line while no more than this are active."""
+HEADS_IN_CROWD: Final = 2
+"""The least number of tasks of a line that a round looks at where it does not look at all lines."""
+LOOK_S: Final = 1.0
+"""Seconds between two looks at what waits while no node has room."""
+
+Entry = tuple[bool, float, int, int, int]
+"""A line's place among its like: without a guarantee, what it was served lately for its weight, its rank, its number."""
+RANK: Final = 2
+_by_rank: Final = itemgetter(slice(RANK, None))
+
+
+class Depth:
+    """How much rounds look at; looking at tasks in vain is most of a round's cost."""
+
+    def __init__(self, limit: int) -> None:
+        """``limit``: the most tasks that one round claims."""
+        self._limit = limit
+        self._lines = 1
+        self._cut = False
+        self._want = FEW
+        self._looked = float("-inf")
+
+    def found(self, lines: int, *, cut: bool) -> None:
+        """Note how many lines were active, and whether tasks were left out."""
+        self._lines, self._cut = max(1, lines), cut
+
+    @property
+    def crowded(self) -> bool:
+        """Whether so many lines are active that a round looks at some of them."""
+        return self._lines > CROWD
+
+    def looks(self, room: int) -> bool:
+        """Whether to look: while there is room, and otherwise now and then, for tasks that no node could ever run."""
+        now = time.monotonic()
+        if room or now - self._looked >= LOOK_S:
+            self._looked = now
+            return True
+        return False
+
+    def heads(self, room: int) -> int:
+        """How many tasks of each line to look at: a little more than an even split.
+
+        Where a line has less, the next round fills what is left.
+        """
+        wanted = self._wanted(room)
+        part = wanted // self._lines + wanted // 16 + HEADS_PER_LINE
+        return max(HEADS_PER_LINE, min(part, MAX_NOMINATED // self._lines))
+
+    def most(self, room: int) -> int:
+        """How many lines of each sort to look at where not all are: a little more than the claims a round can make."""
+        wanted = self._wanted(room)
+        return wanted + wanted // 8 + FEW
+
+    def heads_of(self, lines: int, room: int) -> int:
+        """How many tasks of each of so many lines to look at."""
+        return self._wanted(room) // max(1, lines) + HEADS_IN_CROWD
+
+    def _wanted(self, room: int) -> int:
+        return min(room, self._want, self._limit)
+
+    def adapt(self, *, decided: int, more: bool) -> bool:
+        """Look further next time where room was left; True if that round should come at once."""
+        if not more:
+            self._want = max(FEW, 2 * decided, self._want // 4)
+            return False
+        before, self._want = self._want, min(4 * self._want, MAX_NOMINATED)
+        return self._cut and (decided > 0 or self._want > before)
+
+
+class Foremost:
+    """Finds the lines that may come to their turn among the next claims, and who waits only in others.
+
+    Lines whose tasks ask for the same, in one category and pool, are served by turns, and each claim lets its tenant hold
+    more; so of those whose tenants hold nothing as many are enough as there are claims. A pool may also be served by rank
+    alone, so the first by rank are among them as well. All lines of tenants that hold something come along, and none of
+    the others that may start nothing. The tenants of one client take one turn between them: where one comes along all do.
+    """
+
+    def __init__(self, known: Reference, tenants: Mapping[int, TenantView], pools: Collection[str],
+                 past_use: Mapping[str, float], *, cell: str, keep: int = 0) -> None:  # fmt: skip
+        """``tenants``: with what each holds; ``pools``: those in which anything is held.
+
+        ``keep``: the line of the task that room is kept for.
+        """
+        self._known = known
+        self._tenants = tenants
+        self._holding_pools = pools
+        self._past_use = past_use
+        self._cell = cell
+        self._idle: defaultdict[Sort, list[Entry]] = defaultdict(list)
+        self._clients: dict[str, _Client] = {}
+        self._waiting: set[tuple[int | None, int]] = set()
+        """The pools and tenants that hold nothing and wait."""
+        self._chosen = {keep}
+
+    def choose(self, standing: Iterable[tuple[int, int, int]], most: int) -> list[int]:
+        """The lines to look at for ``most`` claims.
+
+        ``standing``: each active line with the rank of its first task (group, number).
+        """
+        for line_id, group, rank in standing:
+            info = self._known.lines.get(line_id)
+            tenant = self._tenants.get(info.tenant_id) if info is not None else None
+            if info is not None and tenant is not None and info.cell == self._cell:
+                self._sort(line_id, info, tenant, group, rank)
+        chosen = self._chosen
+        for entries in self._idle.values():
+            entries.sort()
+            self._choose(entries, most)
+            if entries[0][:RANK] != entries[-1][:RANK]:
+                self._choose(sorted(entries, key=_by_rank), most)
+        chosen.intersection_update(self._known.lines)
+        for name in {self._known.lines[line_id].alike for line_id in chosen} - {""}:
+            if name in self._clients:
+                chosen.update(self._clients[name].lines)
+        return list(chosen)
+
+    def _choose(self, entries: Iterable[Entry], most: int) -> None:
+        """Choose the first ``most``, of each client one."""
+        clients, left = set[str](), most
+        for *_, line_id in entries:
+            if left <= 0:
+                break
+            client = self._known.lines[line_id].alike
+            if client not in clients:
+                self._chosen.add(line_id)
+                left -= 1
+                if client:
+                    clients.add(client)
+
+    def _sort(self, line_id: int, info: LineInfo, tenant: TenantView, group: int, rank: int) -> None:
+        name, held = f"tenant {tenant.tenant_id}", tenant.in_flight
+        if client := info.alike:
+            name, held = f"pool {CLIENT}{client}", f"{CLIENT}{client}" in self._holding_pools
+            self._clients.setdefault(client, _Client()).add(line_id, tenant)
+        if held or info.tenant_id in self._known.split:
+            self._chosen.add(line_id)
+            return
+        if info.paused or tenant.paused:
+            return
+        if client:
+            self._clients[client].waits = True
+        else:
+            self._waiting.add((info.pool_id, info.tenant_id))
+        if tenant.max_in_flight == 0:
+            return
+        sort = info.sort if group != LATE_GROUP else (LATE_GROUP, *info.sort[1:])
+        use = self._past_use.get(name, 0.0) / tenant.weight if self._past_use else 0.0
+        self._idle[sort].append((not tenant.guaranteed_permille, use, group, rank, line_id))
+
+    def waits(self, pool_of: Callable[[int | None], str]) -> tuple[Behind, ...]:
+        """Who waits behind the chosen lines. ``pool_of``: names a pool by its number."""
+        lines, behind = self._known.lines, Counter[tuple[int | None, int]]()
+        there = {(lines[line_id].pool_id, lines[line_id].tenant_id) for line_id in self._chosen}
+        for pool_id, tenant_id in self._waiting - there:
+            behind[pool_id, self._tenants[tenant_id].weight] += 1
+        for client in self._clients.values():
+            if client.waits and self._chosen.isdisjoint(client.lines):
+                behind[None, client.weight] += 1
+        return tuple(Behind(pool=pool_of(pool_id), weight=weight, tenants=count)
+                     for (pool_id, weight), count in behind.items())  # fmt: skip
+
+
+class _Client:
+    """What the tenants of one client have in common."""
+
+    __slots__ = ("lines", "waits", "weight")
+
+    def __init__(self) -> None:
+        self.lines: list[int] = []
+        self.weight = 1
+        self.waits = False
+        """Whether it holds nothing, and work of it waits that is not paused."""
+
+    def add(self, line_id: int, tenant: TenantView) -> None:
+        """Note a line; the client has the best of its tenants' weights."""
+        self.lines.append(line_id)
+        self.weight = max(self.weight, tenant.weight)

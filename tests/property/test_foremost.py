@@ -1,0 +1,164 @@
+"""Where very many lines are active a round looks at some of them, and decides as if it had looked at all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import (
+    CLIENT,
+    LATE_GROUP,
+    MILLI,
+    LineView,
+    PoolView,
+    Reason,
+    Snapshot,
+    TaskView,
+    TenantView,
+    WorkKind,
+)
+from scheduler_ext.policies.registry import share_policy
+from scheduler_ext.round.prioritizer import prioritize
+from slackwater_tasks.ledger.fronts import Foremost
+from slackwater_tasks.ledger.snapshot_rows import LineInfo, Reference, line_info
+from tests.support.deciding import SMALL, line, node, snapshot, task
+
+CONF = SchedulerConf(peak_permille=1000, delayable_permille=1000)
+POLICIES: list[tuple[str, dict[str, Any]]] = [
+    ("equal", {}),
+    ("equal", {"memory_s": 600}),
+    ("dominant_resource", {"pools": {"a": {"weight": 3}}}),
+    ("fair", {"pools": {"a": {"weight": 2, "guaranteed": 30}, "b": {"inside": "fifo"}}, "memory_s": 600}),
+    ("capacity", {"queues": {"a": {"guaranteed": 40}, "b": {"guaranteed": 10, "maximum": 60}}}),
+    (
+        "nested",
+        {"levels": {"": {"policy": "fair", "parameters": {"pools": {"a": {"weight": 2}}}}, "b": {"policy": "equal"}}},
+    ),
+]
+POOLS = {1: "a", 2: "b"}
+
+
+class World:
+    """Many tenants with a few lines each; some hold something."""
+
+    def __init__(self, random: Random) -> None:
+        self.known = Reference()
+        self.slots = random.randint(2, 8)
+        views: list[LineView] = []
+        self.tenants: dict[int, TenantView] = {}
+        self.past: dict[str, float] = {}
+        held: Counter[tuple[str, int]] = Counter()
+        for number in range(1, 101):
+            pool_id = random.choice([None, None, None, 1, 2])
+            client = random.choice(["", "", "x", "y"]) if pool_id is None else ""
+            count = random.choice([0, 0, 0, 0, 1, 2])
+            self.tenants[number] = TenantView(
+                tenant_id=number, weight=random.choice([1, 1, 2, 5]), in_flight=count, used=tuple(v * count for v in SMALL),
+                used_slots_milli={WorkKind.PROCESS: MILLI * count} if count else {},
+                max_in_flight=random.choice([None, None, 1]),
+                guaranteed_permille=random.choice([0, 0, 0, 5]),
+            )  # fmt: skip
+            pool = POOLS[pool_id] if pool_id is not None else f"{CLIENT}{client}" if client else ""
+            held[pool, number] += count
+            if random.random() < 0.3:
+                self.past[f"tenant {number}"] = random.choice([1.0, 2.0, 40.0])
+            for category in random.sample(
+                [Category.URGENT, Category.DELAYABLE, Category.OFFPEAK], random.randint(1, 2)
+            ):
+                views.append(self._line(random, len(views) + 1, number, category, (pool_id, client, pool)))
+        self.lines = tuple(views)
+        self.pools = {
+            pool: PoolView(
+                used=tuple(v * count for v in SMALL), used_slots_milli={WorkKind.PROCESS: MILLI * count},
+                tenants={tenant: ({WorkKind.PROCESS: MILLI * n}, tuple(v * n for v in SMALL))
+                         for (name, tenant), n in held.items() if name == pool and n},
+            )
+            for pool in {name for name, _ in held} - {""} if (count := sum(n for (name, _), n in held.items() if name == pool))
+        }  # fmt: skip
+        self.taken = sum(held.values())
+
+    def _line(
+        self, random: Random, number: int, tenant: int, category: Category, pool: tuple[int | None, str, str]
+    ) -> LineView:
+        pool_id, client, path = pool
+        late = random.random() < 0.1
+        row: Any = (number, tenant, category, 1, False, "default", *SMALL, pool_id, client, [], [], "", None)
+        info: LineInfo = line_info(row)
+        self.known.lines[number] = info
+        group = LATE_GROUP if late else 0
+        tasks: list[TaskView] = []
+        for place in sorted(random.sample(range(1000), random.randint(1, 4))):
+            rank = place * 1000 + number
+            tasks.append(task(f"{number}-{place}", number, rank=(group, rank), submitted_at=float(rank)))
+        return line(number, tasks, tenant=tenant, category=category, pool=path, late=late)
+
+    def all(self) -> Snapshot:
+        """What a round sees that looks at every line."""
+        here = node(1, process=self.taken + self.slots, exclusive_count={WorkKind.PROCESS: self.taken})
+        return snapshot(self.lines, [here], self.tenants.values(), pools=self.pools, past_use=self.past)
+
+    def some(self, most: int) -> Snapshot:
+        """What a round sees that looks at the lines which may come to their turn."""
+        foremost = Foremost(self.known, self.tenants, self.pools, self.past, cell="default")
+        standing = [(view.line_id, *view.heads[0].rank) for view in self.lines]
+        chosen = set(foremost.choose(standing, most))
+        lines = tuple(view for view in self.lines if view.line_id in chosen)
+        behind = foremost.waits(lambda number: POOLS[number] if number else "")
+        return replace(self.all(), lines=lines, behind=behind)
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), POLICIES, ids=[f"{name}{number}" for number, (name, _) in enumerate(POLICIES)]
+)
+def test_it_decides_as_if_it_had_looked_at_all(name: str, parameters: dict[str, Any]) -> None:
+    fewer = behind = 0
+    for seed in range(40):
+        world = World(Random(seed))
+        share, whole = share_policy(name, parameters), world.all()
+        expected = prioritize(whole, CONF, share)
+        refused = sum(
+            reason not in (Reason.SHARE, Reason.POSITION, Reason.NO_SLOT) for reason in expected.left.values()
+        )
+        part = world.some(len(expected.decisions) + refused)
+        assert prioritize(part, CONF, share).decisions == expected.decisions, f"seed {seed}"
+        fewer += len(part.lines) < len(whole.lines)
+        behind += bool(part.behind)
+    assert min(fewer, behind) > 20, "most often some are left out"
+
+
+def test_what_may_start_nothing_is_not_looked_at_and_still_waits() -> None:
+    world = World(Random(7))
+    idle = [number for number, tenant in world.tenants.items() if not tenant.in_flight]
+    paused, stopped = idle[0], idle[1]
+    world.tenants[paused] = replace(world.tenants[paused], paused=True)
+    world.tenants[stopped] = replace(world.tenants[stopped], max_in_flight=0, weight=100)
+    for number, info in world.known.lines.items():
+        if info.tenant_id in (paused, stopped):
+            world.known.lines[number] = replace(info, pool_id=None, alike="")
+    part = world.some(1_000)
+    looked_at = {view.tenant_id for view in part.lines}
+    assert looked_at == set(world.tenants) - {paused, stopped}
+    assert [(each.weight, each.tenants) for each in part.behind] == [(100, 1)]  # nobody waits while paused
+
+
+def test_the_line_that_room_is_kept_for_comes_along() -> None:
+    world = World(Random(7))
+    without = {view.line_id for view in world.some(1).lines}
+    left_out = next(view.line_id for view in world.lines if view.line_id not in without)
+    foremost = Foremost(world.known, world.tenants, world.pools, world.past, cell="default", keep=left_out)
+    assert left_out in foremost.choose([(view.line_id, *view.heads[0].rank) for view in world.lines], 1)
+
+
+def test_what_is_unknown_or_of_another_cell_is_not_looked_at() -> None:
+    world = World(Random(7))
+    there = [view.line_id for view in world.lines]
+    world.known.lines[there[0]] = replace(world.known.lines[there[0]], cell="elsewhere")
+    standing = [(number, 0, number) for number in (*there, 9_999)]
+    found = Foremost(world.known, world.tenants, world.pools, {}, cell="default", keep=9_999).choose(standing, 1_000)
+    assert set(found) == set(there[1:])
