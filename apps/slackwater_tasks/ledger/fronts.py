@@ -114,8 +114,8 @@ class Foremost:
         self._cell = cell
         self._idle: defaultdict[Sort, list[Entry]] = defaultdict(list)
         self._clients: dict[str, _Client] = {}
-        self._waiting: set[tuple[int | None, int]] = set()
-        """The pools and tenants that hold nothing and wait."""
+        self._waiting: defaultdict[int | None, set[int]] = defaultdict(set)
+        """By pool: the tenants that hold nothing and wait."""
         self._chosen = {keep}
 
     def choose(self, standing: Iterable[tuple[int, int, int]], most: int) -> list[int]:
@@ -123,11 +123,7 @@ class Foremost:
 
         ``standing``: each active line with the rank of its first task (group, number).
         """
-        for line_id, group, rank in standing:
-            info = self._known.lines.get(line_id)
-            tenant = self._tenants.get(info.tenant_id) if info is not None else None
-            if info is not None and tenant is not None and info.cell == self._cell:
-                self._sort(line_id, info, tenant, group, rank)
+        self._sort(standing)
         chosen = self._chosen
         for entries in self._idle.values():
             entries.sort()
@@ -153,37 +149,55 @@ class Foremost:
                 if client:
                     clients.add(client)
 
-    def _sort(self, line_id: int, info: LineInfo, tenant: TenantView, group: int, rank: int) -> None:
-        name, held = f"tenant {tenant.tenant_id}", tenant.in_flight
-        if client := info.alike:
-            name, held = f"pool {CLIENT}{client}", f"{CLIENT}{client}" in self._holding_pools
-            self._clients.setdefault(client, _Client()).add(line_id, tenant)
-        if held or info.tenant_id in self._known.split:
+    def _sort(self, standing: Iterable[tuple[int, int, int]]) -> None:
+        lines, tenants, split, cell = self._known.lines, self._tenants, self._known.split, self._cell
+        idle, waiting, past_use = self._idle, self._waiting, self._past_use
+        for line_id, group, rank in standing:
+            info = lines.get(line_id)
+            tenant = tenants.get(info.tenant_id) if info is not None else None
+            if info is None or tenant is None or info.cell != cell:
+                continue
+            if info.alike:
+                self._sort_shared(line_id, info, tenant, group, rank)
+            elif tenant.in_flight or info.tenant_id in split:
+                self._chosen.add(line_id)
+            elif not (info.paused or tenant.paused):
+                waiting[info.pool_id].add(info.tenant_id)
+                if tenant.max_in_flight != 0:
+                    use = past_use.get(f"tenant {info.tenant_id}", 0.0) / (tenant.weight or 1) if past_use else 0.0
+                    idle[_sort_of(info, group)].append((not tenant.guaranteed_permille, use, group, rank, line_id))
+
+    def _sort_shared(self, line_id: int, info: LineInfo, tenant: TenantView, group: int, rank: int) -> None:
+        """The same for a line of a client, which holds what all its tenants hold."""
+        client = self._clients.setdefault(info.alike, _Client())
+        client.add(line_id, tenant)
+        name = f"{CLIENT}{info.alike}"
+        if name in self._holding_pools or info.tenant_id in self._known.split:
             self._chosen.add(line_id)
-            return
-        if info.paused or tenant.paused:
-            return
-        if client:
-            self._clients[client].waits = True
-        else:
-            self._waiting.add((info.pool_id, info.tenant_id))
-        if tenant.max_in_flight == 0:
-            return
-        sort = info.sort if group != LATE_GROUP else (LATE_GROUP, *info.sort[1:])
-        use = self._past_use.get(name, 0.0) / tenant.weight if self._past_use else 0.0
-        self._idle[sort].append((not tenant.guaranteed_permille, use, group, rank, line_id))
+        elif not (info.paused or tenant.paused):
+            client.waits = True
+            if tenant.max_in_flight != 0:
+                use = self._past_use.get(f"pool {name}", 0.0) / (tenant.weight or 1)
+                entry = (not tenant.guaranteed_permille, use, group, rank, line_id)
+                self._idle[_sort_of(info, group)].append(entry)
 
     def waits(self, pool_of: Callable[[int | None], str]) -> tuple[Behind, ...]:
         """Who waits behind the chosen lines. ``pool_of``: names a pool by its number."""
-        lines, behind = self._known.lines, Counter[tuple[int | None, int]]()
-        there = {(lines[line_id].pool_id, lines[line_id].tenant_id) for line_id in self._chosen}
-        for pool_id, tenant_id in self._waiting - there:
-            behind[pool_id, self._tenants[tenant_id].weight] += 1
+        behind = Counter[tuple[int | None, int]]()
+        chosen = [self._known.lines[line_id] for line_id in self._chosen]
+        for pool_id, waiting in self._waiting.items():
+            left = waiting - {info.tenant_id for info in chosen if info.pool_id == pool_id}
+            for weight, count in Counter([self._tenants[tenant_id].weight for tenant_id in left]).items():
+                behind[pool_id, weight] = count
         for client in self._clients.values():
             if client.waits and self._chosen.isdisjoint(client.lines):
                 behind[None, client.weight] += 1
         return tuple(Behind(pool=pool_of(pool_id), weight=weight, tenants=count)
                      for (pool_id, weight), count in behind.items())  # fmt: skip
+
+
+def _sort_of(info: LineInfo, group: int) -> Sort:
+    return info.sort if group != LATE_GROUP else (LATE_GROUP, *info.sort[1:])
 
 
 class _Client:
