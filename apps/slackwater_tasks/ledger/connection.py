@@ -66,9 +66,21 @@ class _Prepared(psycopg.RawCursor[tuple[Any, ...]]):
 
 @contextmanager
 def prepared_cursor() -> Iterator[psycopg.RawCursor[tuple[Any, ...]]]:
-    """A cursor of Django's connection for statements with numbered parameters, which the server binds."""
-    ours = connections[DEFAULT_DB_ALIAS]  # looked up once: each access to ``connection`` does it again
+    """A cursor of Django's connection for statements with numbered parameters, which the server binds.
+
+    It is kept as long as the connection: to make one costs more than to use it. So what it has read is fetched before it
+    is asked for again.
+    """
+    ours: Any = connections[DEFAULT_DB_ALIAS]  # looked up once: each access to ``connection`` does it again
     ours.ensure_connection()
+    cur = getattr(ours, "_slackwater_cursor", None)
+    if cur is None or cur.closed or cur.connection is not ours.connection:
+        cur = ours._slackwater_cursor = _cursor(ours)
+    with ours.wrap_database_errors:
+        yield cur
+
+
+def _cursor(ours: Any) -> psycopg.RawCursor[tuple[Any, ...]]:
     raw = ours.connection
     kind: type[psycopg.RawCursor[tuple[Any, ...]]] = psycopg.RawCursor
     if not ours.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
@@ -76,8 +88,7 @@ def prepared_cursor() -> Iterator[psycopg.RawCursor[tuple[Any, ...]]]:
         if raw.prepare_threshold is None:
             # Django's None makes psycopg deaf to ``prepare=True``; a count that no statement reaches does not.
             raw.prepare_threshold = sys.maxsize
-    with ours.wrap_database_errors, kind(raw) as cur:
-        yield cur
+    return kind(raw)
 
 
 class _HotJsonb(Loader):
