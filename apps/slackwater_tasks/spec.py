@@ -403,7 +403,7 @@ def parse_tasks(items: Sequence[Any], where: str) -> tuple[list[TaskSpec], list[
         path = f"{where}[{n}]"
         try:
             spec = _known_shape(item, path, known)
-            payload = _own_payload(item, path) if spec is not None else None
+            payload = own_payload(item, path) if spec is not None else None
             if spec is None or payload is None:
                 spec = parse_task(item, path)
                 payload = spec.payload
@@ -421,10 +421,9 @@ def parse_tasks(items: Sequence[Any], where: str) -> tuple[list[TaskSpec], list[
 
 def _known_shape(item: Any, path: str, known: dict[tuple[Any, ...], TaskSpec]) -> TaskSpec | None:
     """The specification of a task without its arguments; None for one unlike the others."""
-    if item.__class__ is not dict or "name" in item or "depends_on" in item:
+    shape = shape_of(item)
+    if shape is None:
         return None
-    # With their types: True, 1 and 1.0 are equal, and not all of them are allowed everywhere.
-    shape = tuple((k, v.__class__, v) for k, v in item.items() if k not in ARGUMENTS)
     try:
         spec = known.get(shape)
     except TypeError:  # an array or an object among the values
@@ -436,7 +435,15 @@ def _known_shape(item: Any, path: str, known: dict[tuple[Any, ...], TaskSpec]) -
     return spec
 
 
-def _own_payload(item: dict[str, Any], path: str) -> Payload | None:
+def shape_of(item: Any) -> tuple[Any, ...] | None:
+    """What a task has in common with others, in order; None for one that stands for itself. Not all can be hashed."""
+    if item.__class__ is not dict or "name" in item or "depends_on" in item:
+        return None
+    # With their types: True, 1 and 1.0 are equal, and not all of them are allowed everywhere.
+    return tuple((k, v.__class__, v) for k, v in item.items() if k not in ARGUMENTS)
+
+
+def own_payload(item: dict[str, Any], path: str) -> Payload | None:
     """A task's arguments; None if they refer to other tasks."""
     values = {key: _READERS[key][1](item[key], join(path, key)) for key in ("args", "kwargs") if key in item}
     if not values:

@@ -80,7 +80,6 @@ def _declared() -> dict[str, dict[str, Any]]:
 _defaults = _Aged(5.0, _declared)
 LATE_LISTENERS = named("SELECT tenant_id FROM slackwater_tasks_listener WHERE events & :event.LATE <> 0")
 _late_listeners = _Aged(2.0, lambda: frozenset(row[0] for row in fetch_all(LATE_LISTENERS)))
-forget_listeners = _late_listeners.forget
 resumable_handlers = _Aged(5.0, _resumable)
 """Names of the handlers that declare checkpoints."""
 _serving: _Aged[dict[int, int]] = _Aged(
@@ -95,11 +94,13 @@ _lines: dict[tuple[int, int, int, Labels | None], int] = {}
 _handlers: dict[str, int] = {}
 _arguments: dict[str, tuple[float, Arguments | None]] = {}
 _tiers: dict[int, tuple[float, dict[str, TierInfo]]] = {}
+made_of_it: dict[Any, Any] = {}
+"""What others have made of these look-ups: it is forgotten with them."""
 
 
 def forget() -> None:
     """Forget everything."""
-    for known in (_lines, _handlers, _arguments, _tiers):
+    for known in (_lines, _handlers, _arguments, _tiers, made_of_it):
         known.clear()
     for aged in (_late_listeners, resumable_handlers, _defaults, _serving, _clock):
         aged.forget()
@@ -145,6 +146,13 @@ def read_tiers(tenant_ids: Iterable[int]) -> None:
 def forget_tiers(tenant_id: int) -> None:
     """Look up a tenant's tiers anew: one may just have been made."""
     _tiers.pop(tenant_id, None)
+    made_of_it.clear()
+
+
+def forget_listeners() -> None:
+    """Look up anew who wants to be told of a late start."""
+    _late_listeners.forget()
+    made_of_it.clear()
 
 
 def line_id(tenant_id: int, category: int, tier_id: int, labels: Labels | None = None, workflow: str = "") -> int:

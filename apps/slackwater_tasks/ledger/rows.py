@@ -89,6 +89,18 @@ _STORED = [field.kind.stored for field in _DECLARED.values()]
 TASK_COLUMNS = (*_Resolved._fields, *_DECLARED)
 
 
+USUAL_TASK = {
+    **dict.fromkeys(("workflow_id", "retry", "start_at", "expires_at", "metadata")),
+    **_Resolved._field_defaults,
+    **{
+        column: field.kind.stored(field.default)
+        for column, field in _DECLARED.items()
+        if column not in ("handler", "category", "on_late", "total_attempts", "condition")
+    },
+}
+"""Columns of the wide row that have the same value in nearly all, and that value."""
+
+
 def task_row(tenant_id: int, workflow_id: UUID | None, task: Accepted, at: datetime, actor: str) -> tuple[Any, ...]:
     """The wide row, in the order of :data:`TASK_COLUMNS`."""
     spec = task.spec
@@ -168,6 +180,14 @@ LIVE_COLUMNS = GRAPH_COLUMNS[:-2]
 """The columns of which a task without a graph uses any."""
 
 
+USUAL_LIVE = {
+    **dict.fromkeys(("mutex_key", "not_before", "expires_at", "rate_key")),
+    **{name: value for name, value in LiveRow._field_defaults.items() if name in LIVE_COLUMNS},
+    "priority": 0, "pending": 0, "has_children": False, "mutex_limit": 1,
+}  # fmt: skip
+"""The same of the narrow row."""
+
+
 class Own(NamedTuple):
     """What a task does not share with others of its kind."""
 
@@ -195,7 +215,7 @@ class Place(NamedTuple):
 def live_row(tenant_id: int, task: Accepted, at: datetime, arrived: datetime, chosen: Orders) -> LiveRow:
     """The narrow row of a task that becomes live ``at`` a time and ``arrived`` then or before."""
     spec = task.spec
-    state, not_before, latest_start, promote_at = _timing(task, at)
+    state, not_before, latest_start, promote_at = timing(task, at)
     group, rank = rank_of(tenant_id, task, arrived, chosen)
     return LiveRow(
         task_id=task.id,
@@ -265,7 +285,7 @@ def microseconds(moment: datetime) -> int:
     return math.floor(moment.timestamp() * 1_000_000)
 
 
-def _timing(task: Accepted, at: datetime) -> tuple[TaskState, datetime | None, datetime | None, datetime | None]:
+def timing(task: Accepted, at: datetime) -> tuple[TaskState, datetime | None, datetime | None, datetime | None]:
     """State, not before, latest start and promotion of a task that is stored (or edited) at ``at``."""
     start = start_of(task.spec, at)
     later = start if start is not None and start > at else None

@@ -88,10 +88,18 @@ def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence
     row = LiveRow._make((*narrow[0], *(None,) * (len(GRAPH_COLUMNS) - len(columns))))
     asked = (len(tasks), *row.opens, claim_s)
     values = [value for part in (*counts, *rows, asked) for value in part]
-    found = cur.execute(statement, values).fetchone()
-    if found is None:
+    return _counted(cur.execute(statement, values).fetchone())
+
+
+def store_like_if_counted(cur: Any, statement: str, values: Sequence[str | None]) -> tuple[Counted, Place | None]:
+    """Count and write a lone task whose row is known; answers as :func:`store_if_counted`."""
+    return _counted(cur.execute(statement, values).fetchone())
+
+
+def _counted(row: Sequence[Any] | None) -> tuple[Counted, Place | None]:
+    if row is None:
         return {}, None
-    return {found[0]: found[1:3]}, Place(*found[3:]) if found[3] is not None else None
+    return {row[0]: (row[1], row[2])}, Place(*row[3:]) if len(row) > 3 and row[3] is not None else None
 
 
 _SHARED_WIDE = itemgetter(*(n for n, column in enumerate(TASK_COLUMNS) if column not in sql.store.OF_TASK))

@@ -36,7 +36,7 @@ from slackwater_tasks.spec import (
     parse_task,
     parse_tasks,
 )
-from slackwater_tasks.submission import admission, idempotency, refusal_cache
+from slackwater_tasks.submission import admission, familiar, idempotency, refusal_cache
 from slackwater_tasks.submission.dependencies import link_outside, press_outside
 from slackwater_tasks.submission.idempotency import Key, Submission
 from slackwater_tasks.submission.store import Part, are_plain, store
@@ -107,10 +107,12 @@ def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempote
     """
     single = Single(data=data, actor=actor, idempotency_key=idempotency_key)
     with refusal_cache.gate(tenant, 1, repeat=single.may_repeat()):
+        if not idempotency_key and trace is None and (known := familiar.submit(tenant, data, actor)) is not None:
+            return Submission(task_ids=[known])
         spec = parse_task(data)
         key = Key.of(idempotency_key, spec.idempotency_key, data)
         trace = trace or trace_context.current()
-        return _accept(tenant, [spec], [spec.payload], [actor], key=key, where="", trace=trace)
+        return _accept(tenant, [spec], [spec.payload], [actor], key=key, where="", trace=trace, lone=data)
 
 
 def submit_spec(tenant: Tenant, spec: TaskSpec, *, actor: str) -> UUID:
@@ -240,17 +242,20 @@ def limited(specs: Sequence[TaskSpec], workflow_id: UUID, most: int) -> list[Tas
 
 def _accept(tenant: Tenant, specs: Sequence[TaskSpec], payloads: Sequence[Payload], actors: Sequence[str], *,
             key: Key | None = None, keys: Sequence[Key | None] = (), where: str = "tasks", workflow: Header | None = None,
-            trace: TraceContext | None = None, ids: Sequence[UUID] = ()) -> Submission:  # fmt: skip
+            trace: TraceContext | None = None, ids: Sequence[UUID] = (), lone: Any = None) -> Submission:  # fmt: skip
     """Check a submission against the tenant's plan and store it. ``key``: of all together; ``keys``: of each.
 
-    ``ids``: the tasks' own, where the client has made them.
+    ``ids``: the tasks' own, where the client has made them. ``lone``: what it was made of, where others like it may come.
     """
     share = str(workflow.id) if workflow is not None and workflow.share_weight else ""
     batch = admission.admit(tenant, specs, payloads=payloads, where=where, workflow=workflow is not None, ids=ids,
                             share=share)  # fmt: skip
     part = Part(tenant=tenant, tasks=batch.tasks, actors=actors, edges=batch.edges, trace=trace)
     if key is None and not keys and workflow is None and not batch.outside and are_plain([part]):
-        store([part], reference_cache.now())
+        at = reference_cache.now()
+        store([part], at)
+        if lone is not None:
+            familiar.learn(part, lone, at)
         return Submission(task_ids=[task.id for task in batch.tasks])
     with transaction.atomic():
         return _accept_in_transaction(part, batch.outside, key, keys, workflow)

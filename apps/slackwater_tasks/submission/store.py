@@ -88,17 +88,25 @@ def store(parts: Sequence[Part], at: datetime, *, skips: bool = False) -> set[in
             _write_rest(part)
     if place is not None:
         (part,) = parts
-        transaction.on_commit(partial(_hand_over, place, part), robust=True)  # it is stored, whatever comes of that
+        tell(part.tenant.cell, [task.id for task in part.tasks], place)
         return stored
     for cell in {part.tenant.cell for part in parts if part.tenant.pk in stored}:
-        transaction.on_commit(partial(hints.wake_dispatcher, cell))
+        tell(cell, (), None)
     return stored
 
 
-def _hand_over(place: Place, part: Part) -> None:
+def tell(cell: str, ids: Sequence[UUID], place: Place | None) -> None:
+    """Tell after the commit of new tasks: the node that has them where there was an opening, else the dispatcher."""
+    if place is None:
+        transaction.on_commit(partial(hints.wake_dispatcher, cell))
+    else:
+        transaction.on_commit(partial(_hand_over, place, ids, cell), robust=True)  # stored, whatever comes of that
+
+
+def _hand_over(place: Place, ids: Sequence[UUID], cell: str) -> None:
     """Give the node what it has claimed; what cannot be given to it is decided by a round."""
-    claims = [(str(task.id), 1) for task in part.tasks[: len(part.tasks) + min(0, place.places)]]
-    if hints.hand_over(place, claims, part.tenant.cell):
+    claims = [(str(task_id), 1) for task_id in ids[: len(ids) + min(0, place.places)]]
+    if hints.hand_over(place, claims, cell):
         return
     with prepared_cursor() as cur:
         transitions.hand_back(
@@ -177,7 +185,9 @@ def _write(parts: Sequence[_Rows], *, skips: bool = False) -> tuple[set[int], Pl
     place = None
     with prepared_cursor() as cur:
         if few is not None:
-            row = _claimable(few[1]) if few[0] else None  # what runs again waits for a round
+            row = (
+                claimable(few[1]) if few[0] and not connection.in_atomic_block else None
+            )  # what runs again waits for a round
             claim_s = transitions.CLAIM_S if row is not None and openings_missed.may_be_there(row.opens) else 0.0
             stored, place = transitions.store_if_counted(cur, counts, *few, claim_s=claim_s, skips=skips)
             if claim_s and row is not None:
@@ -199,12 +209,12 @@ def _write(parts: Sequence[_Rows], *, skips: bool = False) -> tuple[set[int], Pl
     return set(stored), place
 
 
-def _claimable(narrow: Sequence[Sequence[Any]]) -> LiveRow | None:
+def claimable(narrow: Sequence[Sequence[Any]]) -> LiveRow | None:
     """The row of tasks that may be claimed as they are stored: alike, ready, and nothing left that only a round decides.
 
     In a transaction they may not: its opening would be neither free nor taken as long as that lasts.
     """
-    if len(narrow) > 1 or connection.in_atomic_block:
+    if len(narrow) > 1:
         return None
     row = LiveRow._make(narrow[0])
     plain = row.mutex_key is None and row.rate_key is None and row.handler_id is not None and row.work_us is None

@@ -71,13 +71,15 @@ def _held(tenants: int, *, skips: bool) -> str:
     ORDER BY tenant_id FOR NO KEY UPDATE{" SKIP LOCKED" if skips else ""})"""  # noqa: S608 - numbers of ours
 
 
+Fixed = tuple[tuple[str, str], ...]
+"""Columns, each with the one value that it has, as SQL."""
 OF_TASK: Final = ("id", "args", "kwargs")
 """The columns of the task table in which tasks of one kind differ; those of the live table differ in their id alone."""
 
 
 @lru_cache(maxsize=256)
 def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tuple[str, ...], *, lone: bool,
-                    opens: bool = False, skips: bool = False) -> str:  # fmt: skip
+                    opens: bool = False, skips: bool = False, usual: tuple[Fixed, Fixed] = ((), ())) -> str:  # fmt: skip
     """The statement that counts the tasks of some tenants, and writes the rows of those whose counters allow it.
 
     ``kinds``: of so many kinds; ``lone``: one task. ``wide``, ``narrow``: the columns of the task table (none: no rows
@@ -85,7 +87,7 @@ def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tup
     number, its id and arguments as four arrays (as three values of a lone one), then the rows of the kinds without the
     columns that are a task's own. ``opens``: those of one kind are claimed where there is an opening for them all; its
     parameters (:func:`openings.claim_part`) and the seconds that the claim lasts come last. ``skips``: as
-    :func:`count_statement` has it.
+    :func:`count_statement` has it. ``usual``: other columns of the two tables, of which all rows have the same value.
     """
     first = 1 + tenants * len(Count._fields)
     if lone:
@@ -100,11 +102,11 @@ def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tup
         first += 4
     inserts = []
     if wide:
-        inserts.append(_insert("task", Task, {name: name for name in OF_TASK}, wide, kinds, first))
+        inserts.append(_insert("task", Task, {name: name for name in OF_TASK}, wide, kinds, first, usual[0]))
         first += kinds * (len(wide) - len(OF_TASK))
     after = first + kinds * (len(narrow) - 1)
     claimed = openings.claimed(after) if opens else {}
-    inserts.append(_insert("live", LiveTask, {"task_id": "id"}, narrow, kinds, first, claimed))
+    inserts.append(_insert("live", LiveTask, {"task_id": "id"}, narrow, kinds, first, usual[1], claimed))
     parts = [f"WITH counted AS ({count_statement(tenants, skips=skips)})",
              f"given AS {'NOT MATERIALIZED ' if lone else ''}({given})"]  # fmt: skip
     if opens:
@@ -114,15 +116,16 @@ def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tup
 
 
 def _insert(label: str, model: type[models.Model], own: Mapping[str, str], columns: Sequence[str], kinds: int,
-            first: int, claimed: Mapping[str, str] = MappingProxyType({})) -> str:  # fmt: skip
-    """The part that inserts rows; ``claimed``: the columns of those that take an opening."""
+            first: int, usual: Fixed = (), claimed: Mapping[str, str] = MappingProxyType({})) -> str:  # fmt: skip
+    """The part that inserts rows; ``usual``: columns with one value; ``claimed``: those of rows that take an opening."""
     shared = [column for column in columns if column not in own]
     names = ", ".join(shared)
     known = {field.attname: field.db_type(connection) or "" for field in model._meta.concrete_fields}
     # Without its length: a value too long is refused as the column has it, not cut by the cast.
     types = [re.sub(r"\(\d+\)", "", known[column]) for column in shared]
     values = {name: f"given.{source}" for name, source in own.items()} | {name: f"v.{name}" for name in shared}
-    values |= claimed
+    values |= {name: f"{text}::{known[name]}" for name, text in usual}
+    values |= {name: text.replace(f"v.{name}", values.get(name, "NULL")) for name, text in claimed.items()}
     return f"""{label} AS (
     INSERT INTO {model._meta.db_table} ({", ".join(values)})
     SELECT {", ".join(values.values())}

@@ -1,0 +1,197 @@
+"""A task like one that came a moment ago is stored without working out again what they have in common: as that one was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+from django.db import transaction
+from django.utils import timezone
+
+from scheduler_ext.core.errors import InvalidInput, LimitExceeded, NotGranted, QuotaExceeded, TooLarge
+from slackwater_resources.models import Handler
+from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.models import LiveTask, Task
+from slackwater_tasks.submission import familiar, refusal_cache, service
+from slackwater_tasks.submission.service import submit
+from slackwater_tenants.models import Tenant, TenantCounter
+from tests.support.api import HANDLER, client_of, furnish
+
+pytestmark = pytest.mark.django_db(transaction=True)
+ECHO = {"handler": HANDLER}
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"args": [1, "two"], "kwargs": {"three": [3, "3\\", "\t\"'"]}},
+    {"category": "urgent", "priority": 7, "tier": "regular"},
+    {"delay_tolerance_s": 1.5, "execution_cap_s": 9, "on_late": "give_up", "total_attempts": 1},
+    {"mutex_key": "k", "mutex_limit": 3, "rate_key": "r"},
+    {"category": "offpeak", "condition": "all_done"},
+]
+OWN = {"id", "task_id", "args", "kwargs", "submitted_at", "rank", "latest_start", "promote_at"}
+
+
+@pytest.fixture
+def tenant() -> Tenant:
+    furnish()
+    return client_of("familiar").tenant
+
+
+@pytest.fixture
+def known_only(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """A context in which nothing goes the ordinary way."""
+
+    @contextmanager
+    def held() -> Iterator[None]:
+        def refuse(*_: Any, **__: Any) -> Any:
+            raise AssertionError("it went the ordinary way")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(service, "parse_task", refuse)
+            yield
+
+    return held
+
+
+def limit(tenant: Tenant, **fields: Any) -> None:
+    for name, value in fields.items():
+        setattr(tenant.plan, name, value)
+    tenant.plan.save()
+
+
+def rows(task_id: UUID) -> tuple[dict[str, Any], dict[str, Any]]:
+    wide = Task.objects.unscoped().filter(pk=task_id).values().get()  # unscoped: of all tenants
+    return wide, LiveTask.objects.unscoped().filter(pk=task_id).values().get()  # unscoped: of all tenants
+
+
+def moments(wide: dict[str, Any], narrow: dict[str, Any]) -> tuple[Any, ...]:
+    """What goes by the moment of submission, counted from it."""
+    at = wide["submitted_at"]
+    assert abs(timezone.now() - at) < timedelta(minutes=1)
+    since_era = (at - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+    promoted = narrow["promote_at"] - at if narrow["promote_at"] else None
+    return narrow["latest_start"] - at, promoted, narrow["rank"] - since_era
+
+
+@pytest.mark.parametrize("fields", KINDS, ids=lambda fields: next(iter(fields), "plain"))
+def test_it_is_stored_as_the_first_of_its_kind_was(tenant: Tenant, known_only: Any, fields: dict[str, Any]) -> None:
+    data = {**ECHO, **fields}
+    (first,) = submit(tenant, data, actor="me").task_ids
+    with known_only():
+        (second,) = submit(tenant, {**data, "args": fields.get("args", ["more"])}, actor="me").task_ids
+    assert first != second
+    (wide, narrow), (like, thin) = rows(first), rows(second)
+    assert {k: v for k, v in wide.items() if k not in OWN} == {k: v for k, v in like.items() if k not in OWN}
+    assert {k: v for k, v in narrow.items() if k not in OWN} == {k: v for k, v in thin.items() if k not in OWN}
+    assert moments(wide, narrow) == moments(like, thin)
+    assert (like["args"], like["kwargs"]) == (fields.get("args", ["more"]), fields.get("kwargs", {}))
+    counter = TenantCounter.objects.get(tenant=tenant)
+    assert (counter.unfinished, counter.submitted) == (2, 2)
+    assert counter.urgent_unfinished == (2 if fields.get("category") == "urgent" else 0)
+
+
+def test_the_limits_are_met_exactly(tenant: Tenant, known_only: Any) -> None:
+    limit(tenant, max_waiting=3, burst=100)
+    submit(tenant, ECHO)
+    with known_only():
+        for _ in range(2):
+            submit(tenant, ECHO)
+        with pytest.raises(QuotaExceeded):
+            submit(tenant, ECHO)
+    limit(tenant, max_waiting=100, burst=3, tasks_per_hour=6)
+    TenantCounter.objects.update(theoretical_arrival=None)
+    submit(tenant, ECHO)
+    with known_only():
+        for _ in range(2):
+            submit(tenant, ECHO)
+        with pytest.raises(LimitExceeded):
+            submit(tenant, ECHO)
+        assert refusal_cache.known(tenant) is not None
+    assert TenantCounter.objects.get(tenant=tenant).unfinished == Task.objects.unscoped().count() == 6  # unscoped: all
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"handlers": ["other.*"]}, NotGranted),
+        ({"tiers": ["premium"]}, NotGranted),
+        ({"max_payload_bytes": 3}, TooLarge),
+    ],
+    ids=["handlers", "tiers", "max_payload_bytes"],
+)
+def test_a_change_of_the_plan_is_seen_at_once(tenant: Tenant, change: dict[str, Any], error: type[Exception]) -> None:
+    data = {**ECHO, "args": ["long enough"]}
+    submit(tenant, data)
+    limit(tenant, **change)
+    with pytest.raises(error):
+        submit(Tenant.objects.select_related("plan").get(pk=tenant.pk), data)
+
+
+def test_what_is_at_fault_is_told_as_of_the_first(tenant: Tenant) -> None:
+    schema = {"properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
+    Handler.objects.filter(name=HANDLER).update(schema=schema)
+    reference_cache.forget()
+    data = {**ECHO, "kwargs": {"n": 1}}
+    faulty: list[dict[str, Any]] = [
+        {**ECHO, "kwargs": {"n": "one"}},
+        {**ECHO, "kwargs": {}},
+        {**ECHO, "kwargs": []},
+        {**data, "args": [float("nan")]},
+    ]
+    told = []
+    for known in (False, True):
+        if known:
+            submit(tenant, data)
+        for each in faulty:
+            with pytest.raises(InvalidInput) as raised:
+                submit(tenant, each)
+            told.append((known, type(raised.value), raised.value.field, str(raised.value)))
+    assert [each[1:] for each in told[:4]] == [each[1:] for each in told[4:]]
+    assert Task.objects.unscoped().count() == 1  # unscoped: of all tenants
+
+
+def test_another_tenant_actor_or_type_is_another_kind(tenant: Tenant) -> None:
+    other = client_of("strange").tenant
+    submit(tenant, {**ECHO, "priority": 1}, actor="me")
+    with pytest.raises(InvalidInput):
+        submit(tenant, {**ECHO, "priority": True}, actor="me")
+    ids = [submit(other, {**ECHO, "priority": 1}, actor="me").task_ids[0]]
+    ids.append(submit(tenant, {**ECHO, "priority": 1}, actor="you").task_ids[0])
+    found = [(wide["tenant_id"], wide["submitted_by"]) for wide, _ in map(rows, ids)]
+    assert found == [(other.pk, "me"), (tenant.pk, "you")]
+
+
+def test_a_repeated_key_still_gets_the_first_answer(tenant: Tenant) -> None:
+    submit(tenant, ECHO)
+    key = str(uuid4())
+    ids = {submit(tenant, ECHO, idempotency_key=key).task_ids[0] for _ in range(2)}
+    ids |= {submit(tenant, {**ECHO, "idempotency_key": f"{key}2"}).task_ids[0] for _ in range(2)}
+    assert len(ids) == 2
+
+
+def test_in_a_transaction_of_the_callers_it_is_stored_if_that_commits(tenant: Tenant, known_only: Any) -> None:
+    submit(tenant, ECHO)
+    told: list[str] = []
+    with known_only(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("slackwater_tasks.ledger.hints.wake_dispatcher", told.append)
+        with transaction.atomic():
+            submit(tenant, ECHO)
+            transaction.set_rollback(True)
+        with transaction.atomic():
+            submit(tenant, ECHO)
+            assert told == []
+    assert told == [tenant.cell]
+    assert TenantCounter.objects.get(tenant=tenant).unfinished == Task.objects.unscoped().count() == 2  # unscoped: all
+
+
+def test_what_a_transaction_made_is_not_remembered(tenant: Tenant) -> None:
+    with transaction.atomic():
+        submit(tenant, ECHO)
+    assert familiar.submit(tenant, ECHO, "") is None
+    submit(tenant, ECHO)
+    assert familiar.submit(tenant, ECHO, "") is not None
+    reference_cache.forget_tiers(tenant.pk)
+    assert familiar.submit(tenant, ECHO, "") is None
