@@ -200,7 +200,7 @@ class ApiView(PublicView):
             response = work() if key is None else made_once(self.tenant, request._request, key, work)
         if type(response) is Response and request.method == "POST" and "HTTP_IDEMPOTENCY_KEY" in request.META:
             as_first(response)
-        for name, value in told_left(limits.noted.left.get(self.tenant.pk)).items():
+        for name, value in told_left(limits.left_of(self.tenant.pk)).items():
             response[name] = value
         return response
 

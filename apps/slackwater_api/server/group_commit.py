@@ -148,7 +148,7 @@ def answers(entries: Sequence[Entry]) -> list[HttpResponseBase]:
             found[n] = request.problem(error)
     limits.noted.left.clear()
     for (tenant, singles), stored in zip(asked.values(), group_commit.submit_all(list(asked.values())), strict=True):
-        left = told_left(limits.noted.left.get(tenant.pk))
+        left = told_left(limits.left_of(tenant.pk))
         for n, single, outcome in zip(places[tenant.pk], singles, stored, strict=True):
             request = requests[n]
             if isinstance(outcome, Exception):

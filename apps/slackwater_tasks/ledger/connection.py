@@ -65,13 +65,13 @@ class _Prepared(psycopg.RawCursor[tuple[Any, ...]]):
 
 
 @contextmanager
-def prepared_cursor() -> Iterator[psycopg.RawCursor[tuple[Any, ...]]]:
+def prepared_cursor(ours: Any = None) -> Iterator[psycopg.RawCursor[tuple[Any, ...]]]:
     """A cursor of Django's connection for statements with numbered parameters, which the server binds.
 
     It is kept as long as the connection: to make one costs more than to use it. So what it has read is fetched before it
-    is asked for again.
+    is asked for again. ``ours``: the connection, where the caller has looked it up.
     """
-    ours: Any = connections[DEFAULT_DB_ALIAS]  # looked up once: each access to ``connection`` does it again
+    ours = ours or connections[DEFAULT_DB_ALIAS]  # looked up once: each access to ``connection`` does it again
     ours.ensure_connection()
     cur = getattr(ours, "_slackwater_cursor", None)
     if cur is None or cur.closed or cur.connection is not ours.connection:

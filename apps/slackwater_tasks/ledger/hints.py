@@ -117,7 +117,10 @@ def _send(*commands: Sequence[Any]) -> bool:
 
 def keys() -> Keys:
     """The names in Redis of this installation."""
-    return Keys(conf().scheduler.key_prefix)
+    return _keys(conf().scheduler.key_prefix)
+
+
+_keys = cache(Keys)  # asked for with each hint
 
 
 def wake_dispatcher(cell: str) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 from uuid import UUID
 
-from django.db import connection
+from django.db import connection, transaction
 from psycopg.adapt import PyFormat, Transformer
 
 from scheduler_ext.core.errors import InvalidInput
@@ -97,14 +97,14 @@ def submit(tenant: Tenant, data: Any, actor: str) -> UUID | None:
 
 
 def _store(tenant: Tenant, kind: _Kind, task_id: UUID, payload: tuple[str, str]) -> None:
-    opening = kind.opening
-    opens = opening is not None and not connection.in_atomic_block and openings_missed.may_be_there(opening)
+    opening, ours = kind.opening, transaction.get_connection()
+    opens = opening is not None and not ours.in_atomic_block and openings_missed.may_be_there(opening)
     values = kind.opening_values.copy() if opens else kind.values.copy()
     own = kind.own
     values[own : own + len(OF_TASK)] = copy_format.uuid_text(task_id), *payload
     for column, value in zip(kind.moments, _moments(tenant.pk, kind.task, kind.orders), strict=True):
         values[column] = value
-    with prepared_cursor() as cur:
+    with prepared_cursor(ours) as cur:
         statement = kind.opening_statement if opens else kind.statement
         stored, place = transitions.store_like_if_counted(cur, statement, values)
         if opens and stored:
@@ -112,7 +112,7 @@ def _store(tenant: Tenant, kind: _Kind, task_id: UUID, payload: tuple[str, str])
         if not stored:
             limits.refuse(cur, tenant, kind.count)
     limits.note(tenant, *stored[tenant.pk])
-    tell(tenant.cell, (task_id,), place)
+    tell(tenant.cell, (task_id,), place, ours)
 
 
 def _moments(tenant_id: int, task: Accepted, orders: active_policies.Orders) -> Sequence[str | None]:

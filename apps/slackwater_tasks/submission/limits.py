@@ -38,10 +38,10 @@ class Left:
 
 
 class _Noted(threading.local):
-    """What this thread was told last, by tenant."""
+    """What this thread was told last, by tenant: its plan, how many are unfinished, and how far ahead its rate is."""
 
     def __init__(self) -> None:
-        self.left: dict[int, Left] = {}
+        self.left: dict[int, tuple[Plan, int, float]] = {}
 
 
 noted = _Noted()
@@ -49,10 +49,17 @@ noted = _Noted()
 
 def note(tenant: Tenant, unfinished: int, ahead_s: float) -> None:
     """Note the raised counters, for the answer that this thread gives."""
-    plan = tenant.plan
+    noted.left[tenant.pk] = (tenant.plan, unfinished, ahead_s)
+
+
+def left_of(tenant_id: int) -> Left | None:
+    """What this thread was told last that a tenant's plan still allows."""
+    told = noted.left.get(tenant_id)
+    if told is None:
+        return None
+    plan, unfinished, ahead_s = told
     rate, more_in_s = room(plan, ahead_s)
-    waiting = max(0, plan.max_waiting - unfinished)
-    noted.left[tenant.pk] = Left(rate=rate, more_in_s=more_in_s, waiting=waiting, plan=plan)
+    return Left(rate=rate, more_in_s=more_in_s, waiting=max(0, plan.max_waiting - unfinished), plan=plan)
 
 
 def room(plan: Plan, ahead_s: float) -> tuple[int, float]:

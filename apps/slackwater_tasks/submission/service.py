@@ -89,7 +89,12 @@ class Single:
 
     def may_repeat(self) -> bool:
         """Whether it has an idempotency key, whose first answer is given whatever the limits are."""
-        return bool(self.idempotency_key or (isinstance(self.data, dict) and self.data.get("idempotency_key")))
+        return may_repeat(self.data, self.idempotency_key)
+
+
+def may_repeat(data: Any, idempotency_key: str | None) -> bool:
+    """As :meth:`Single.may_repeat`, of one that is not made."""
+    return bool(idempotency_key or (isinstance(data, dict) and data.get("idempotency_key")))
 
 
 class Inseparable(Exception):
@@ -105,8 +110,7 @@ def submit(tenant: Tenant, data: Mapping[str, Any], *, actor: str = "", idempote
     Raises the errors of ``scheduler_ext.core.errors``; nothing is stored then. Inside a transaction of the caller's
     own, the task runs only if that commits.
     """
-    single = Single(data=data, actor=actor, idempotency_key=idempotency_key)
-    with refusal_cache.gate(tenant, 1, repeat=single.may_repeat()):
+    with refusal_cache.gate(tenant, 1, repeat=may_repeat(data, idempotency_key)):
         if not idempotency_key and trace is None and (known := familiar.submit(tenant, data, actor)) is not None:
             return Submission(task_ids=[known])
         spec = parse_task(data)

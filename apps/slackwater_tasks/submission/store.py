@@ -95,12 +95,16 @@ def store(parts: Sequence[Part], at: datetime, *, skips: bool = False) -> set[in
     return stored
 
 
-def tell(cell: str, ids: Sequence[UUID], place: Place | None) -> None:
-    """Tell after the commit of new tasks: the node that has them where there was an opening, else the dispatcher."""
+def tell(cell: str, ids: Sequence[UUID], place: Place | None, ours: Any = None) -> None:
+    """Tell after the commit of new tasks: the node that has them where there was an opening, else the dispatcher.
+
+    ``ours``: the connection, where the caller has looked it up.
+    """
+    ours = ours or transaction.get_connection()
     if place is None:
-        transaction.on_commit(partial(hints.wake_dispatcher, cell))
+        ours.on_commit(partial(hints.wake_dispatcher, cell))
     else:
-        transaction.on_commit(partial(_hand_over, place, ids, cell), robust=True)  # stored, whatever comes of that
+        ours.on_commit(partial(_hand_over, place, ids, cell), robust=True)  # stored, whatever comes of that
 
 
 def _hand_over(place: Place, ids: Sequence[UUID], cell: str) -> None:
