@@ -127,28 +127,30 @@ def _text(moment: datetime | None) -> str | None:
     return moment.isoformat() if moment is not None else None
 
 
-def learn(part: Part, data: Any, at: datetime) -> None:
-    """Remember the kind of a lone plain task that was stored ``at`` a time, made of ``data``."""
+def first(part: Part, data: Any) -> bool:
+    """Store the lone task of a plain part, made of ``data``, and remember its kind. False: it is nothing to remember."""
     tenant, task = part.tenant, part.tasks[0]
     shape, spec, plan = shape_of(data), task.spec, tenant.plan
     timed = (spec.start_at, spec.start_in_ms, spec.expires_at, spec.expires_in_ms) != (None, None, None, None)
     # What a rolled back transaction made is not there; whether a plan's limits by wait or room hold, only a look tells.
     rare = connection.in_atomic_block or plan.refuse_impossible or plan.refuse_late or plan.handler_defaults
-    if shape is None or timed or rare or not spec.handler or spec.idempotency_key or trace_context.is_on():
-        return
-    key = (tenant.pk, tenant.cell, part.actors[0], shape)
+    if shape is None or timed or rare or not spec.handler or trace_context.is_on():
+        return False
+    key, known = (tenant.pk, tenant.cell, part.actors[0], shape), reference_cache.made_of_it
     try:
         hash(key)
     except TypeError:
-        return
-    known = reference_cache.made_of_it
+        return False
+    kind = _kind(part, task)
+    _store(tenant, kind, task.id, task.payload)
     if len(known) >= MOST:
         known.clear()
-    known[key] = _kind(part, task, at)
+    known[key] = kind
+    return True
 
 
-def _kind(part: Part, task: Accepted, at: datetime) -> _Kind:
-    tenant = part.tenant
+def _kind(part: Part, task: Accepted) -> _Kind:
+    tenant, at = part.tenant, reference_cache.now()
     orders = active_policies.current(tenant.cell)
     narrow = rows.live_row(tenant.pk, task, at, at, orders)
     both = rows.task_row(tenant.pk, None, task, at, part.actors[0]), narrow[: len(LIVE_COLUMNS)]
@@ -192,5 +194,6 @@ def _literal(value: Any) -> str:
 
 
 def _written(values: Sequence[Any]) -> list[str | None]:
+    connection.ensure_connection()
     found = Transformer(connection.connection).dump_sequence(values, [PyFormat.TEXT] * len(values))
     return [bytes(value).decode() if value is not None else None for value in found]

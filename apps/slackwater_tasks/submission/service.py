@@ -256,10 +256,8 @@ def _accept(tenant: Tenant, specs: Sequence[TaskSpec], payloads: Sequence[Payloa
                             share=share)  # fmt: skip
     part = Part(tenant=tenant, tasks=batch.tasks, actors=actors, edges=batch.edges, trace=trace)
     if key is None and not keys and workflow is None and not batch.outside and are_plain([part]):
-        at = reference_cache.now()
-        store([part], at)
-        if lone is not None:
-            familiar.learn(part, lone, at)
+        if lone is None or not familiar.first(part, lone):
+            store([part], reference_cache.now())
         return Submission(task_ids=[task.id for task in batch.tasks])
     with transaction.atomic():
         return _accept_in_transaction(part, batch.outside, key, keys, workflow)
