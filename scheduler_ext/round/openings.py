@@ -172,7 +172,11 @@ def _widened(snapshot: Snapshot, examples: _Examples, decisions: tuple[Decision,
         before = found.get(key) or there.get(key)
         each = examples.each[decision.task_id]
         whole = decision.exclusive or _all_fit(nodes[decision.node_id], vectors[decision.line_id])
-        milli = MILLI if decision.exclusive else share_milli(max(1, decision.expected_us // each))
+        expected_us = 0 if decision.exclusive else max(1, decision.expected_us // each)
+        milli = MILLI if decision.exclusive else share_milli(expected_us)
+        if before is not None and milli < before.slot_milli < MILLI:
+            # Only like can be added to what is there, and what is learnt of the shortest tasks never rests.
+            milli, expected_us = before.slot_milli, before.expected_us
         place = (decision.node_id, decision.kind)
         tenant_id = tenants[decision.line_id]
         places = min(each if whole else 1, left[place] // milli, flights.get(tenant_id, each))
@@ -183,8 +187,7 @@ def _widened(snapshot: Snapshot, examples: _Examples, decisions: tuple[Decision,
             flights[tenant_id] -= places
         found[key] = Opening(
             line_id=decision.line_id, handler_id=decision.handler_id, alone=decision.alone, node_id=decision.node_id,
-            kind=decision.kind, queue=decision.queue, slot_milli=milli,
-            expected_us=0 if decision.exclusive else max(1, decision.expected_us // each),
+            kind=decision.kind, queue=decision.queue, slot_milli=milli, expected_us=expected_us,
             places=places + (found[key].places if key in found else 0),
         )  # fmt: skip
     yield from found.values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -121,6 +122,14 @@ def test_what_is_given_is_widened_only_when_half_is_left_and_only_at_its_node() 
     assert (more.places + half.places) * 2 <= MILLI
     elsewhere = Opening(**{**{name: getattr(half, name) for name in half.__slots__}, "node_id": 2})
     assert decided(idle(recent, nodes, openings=(elsewhere,))) == []
+
+
+def test_what_is_given_stays_as_large_as_what_is_there_so_that_it_can_be_added() -> None:
+    half = replace(given(1, 50, 2), given=100, expected_us=2 * SHORT_US)
+    (more,) = decided(idle([came(1, expected_us=SHORT_US // 2)], [node(1, 2)], openings=(half,)))
+    assert (more.slot_milli, more.expected_us) == (2, 2 * SHORT_US), "a round that adds another size adds nothing"
+    (longer,) = decided(idle([came(1, expected_us=4 * SHORT_US)], [node(1, 2)], openings=(half,)))
+    assert longer.slot_milli > 2, "never less than it takes"
 
 
 def test_nothing_is_given_in_a_round_of_many_or_while_something_waits_for_room() -> None:
