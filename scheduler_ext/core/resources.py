@@ -48,6 +48,11 @@ def peak(left: Vector, right: Vector) -> Vector:
     return tuple([max(a, b) for a, b in zip(left, right, strict=True)])
 
 
+def least(left: Vector, right: Vector) -> Vector:
+    """Component-wise minimum: what the end of either gives back."""
+    return tuple([min(a, b) for a, b in zip(left, right, strict=True)])
+
+
 def scale(vector: Vector, times: int) -> Vector:
     return tuple([component * times for component in vector])
 

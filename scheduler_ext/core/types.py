@@ -209,6 +209,12 @@ class NodeView:
     batch_count: int = 0
     ends: tuple[RunEnd, ...] = ()
     """When exclusive tasks in flight are expected to end, for reservations; those not listed are unknown."""
+    passing: int = 0
+    """How many of the exclusive tasks that hold process slots are over soon."""
+    ahead: int = 0
+    """Tasks claimed ahead, for when one of those ends; they are not counted elsewhere here."""
+    least: Vector = ()
+    """Component-wise minimum of the vectors of the exclusive tasks that hold process slots."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -124,8 +124,8 @@ class Gate:
             use = self._uses[tenant_id] = Use(view, self.ledger.slots_milli)
         return use
 
-    def refusal(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
-        """Why the task may not start now, whatever room the nodes have."""
+    def refusal(self, line: LineView, task: TaskView, milli: int, *, ended: int = 0) -> Reason | None:
+        """Why the task may not start now, whatever room the nodes have; with ``ended``, once as many like it have."""
         use = self._uses.get(line.tenant_id) or self.use(line.tenant_id)
         if line.paused or use.paused:
             return Reason.PAUSED
@@ -135,7 +135,8 @@ class Gate:
             return Reason.HARD_SHARE
         if line.category is not Category.URGENT:
             ceiling = self._ceilings[line.category]
-            if ceiling < MILLI and not self.ledger.below(ceiling, task.kind):
+            if ceiling < MILLI and not (self._would_be_below(line, task, ceiling, ended) if ended else
+                                        self.ledger.below(ceiling, task.kind)):  # fmt: skip
                 return Reason.PEAK
         key = task.mutex_key
         if key is not None and self.held.get(key, 0) >= task.mutex_limit:
@@ -145,6 +146,10 @@ class Gate:
                 if self._rates.get(limit, 1) <= 0:
                     return Reason.RATE
         return None
+
+    def _would_be_below(self, line: LineView, task: TaskView, ceiling: int, ended: int) -> bool:
+        shape = self.ledger.shape(line.vector, task.kind, task.handler_id, line.labels)
+        return self.ledger.below_after(ceiling, shape, ended)
 
     def place(self, line: LineView, task: TaskView, milli: int) -> Node | Reason:
         """Take room on a node and count the start, or say why no node has room.

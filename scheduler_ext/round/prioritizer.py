@@ -23,8 +23,10 @@ from scheduler_ext.core.types import (
     WorkKind,
 )
 from scheduler_ext.policies.base import CATEGORY_REASONS, LINE_REASONS, TENANT_REASONS, Chooser, SharePolicy
+from scheduler_ext.round.claims_ahead import CROWDED, Following, may_follow
 from scheduler_ext.round.gate import Gate, short_milli
 from scheduler_ext.round.longest_waiting import make_room
+from scheduler_ext.round.node_account import Node
 
 PERIODIC_SOON_S: Final = 60.0
 """A periodic task with less time than this until its latest start goes through the delayable queue, others through
@@ -109,6 +111,8 @@ class _Round:
                 self._reasons[task.task_id] = reason
                 chooser.reject(line, task, reason)
         full = not ledger.has_room(wanted)
+        if full and not kept.task_id:
+            self._claim_ahead()
         left = self._left(full=full)
         more = not full and (not left or self._refused_alone() or self._hidden())
         return Plan(
@@ -136,6 +140,25 @@ class _Round:
         recent = {name: at for name, at in turns.items() if snapshot.now - at < TURNS_S}
         return Kept(task_id=found[1].task_id if found else "", line_id=found[0].line_id if found else 0, turns=recent)
 
+    def _claim_ahead(self) -> None:
+        """Claim for full nodes what may follow tasks that are over soon; nothing is passed that would go before it."""
+        gate, chooser, decisions = self.gate, self._chooser, self._decisions
+        if self._snapshot.openings or gate.ledger.keeps_room or not CROWDED.isdisjoint(self._reasons.values()):
+            return
+        vectors = {line.line_id: line.vector for line in self._snapshot.lines}
+        following = Following(self._snapshot.nodes, gate.ledger.nodes, [(d, vectors[d.line_id]) for d in decisions])
+        while following and len(decisions) < self._conf.round_limit and (picked := chooser.pick()) is not None:
+            line, task = picked
+            if not may_follow(task) or gate.refusal(line, task, 0, ended=1) or chooser.refusal(line, task, MILLI):
+                return
+            shape = gate.ledger.shape(line.vector, task.kind, task.handler_id, line.labels)
+            node = following.take(shape, task.avoid_node)
+            if node is None:
+                return
+            gate.count(line, task, MILLI)
+            self._note(line, task, node, 0)
+            chooser.accept(line, task, MILLI)
+
     def _refused_alone(self) -> bool:
         """Whether the refusal concerns only this task, so that one behind it may still start."""
         common = LINE_REASONS | TENANT_REASONS | CATEGORY_REASONS | {Reason.NO_SLOT}
@@ -150,6 +173,11 @@ class _Round:
         node = self.gate.place(line, task, milli)
         if isinstance(node, Reason):
             return node
+        self._note(line, task, node, milli)
+        return None
+
+    def _note(self, line: LineView, task: TaskView, node: Node, milli: int) -> None:
+        """Note a claim."""
         self._decided.add(task.task_id)
         self._decisions.append(
             Decision(
@@ -165,7 +193,6 @@ class _Round:
                 alone=task.alone,
             )
         )
-        return None
 
     def _start_whole(self, line: LineView, task: TaskView) -> None:
         reason = self._start(line, task, 0)

@@ -151,9 +151,11 @@ class _NodeAccount:
     def take(self, decision: Decision, line: LineView) -> None:
         """One claim; short tasks share slots, and one of their vectors for each child."""
         milli = MILLI if decision.exclusive else share_milli(decision.expected_us)
+        self.claimed += 1
+        if decision.exclusive and self._left[decision.kind] < milli:
+            return  # claimed ahead: what it takes is not free yet
         self._left[decision.kind] -= milli
         self.took += milli
-        self.claimed += 1
         if decision.exclusive:
             self._taken = add(self._taken, taken_by(line, decision.kind))
 

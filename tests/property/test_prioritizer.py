@@ -22,6 +22,7 @@ from scheduler_ext.core.types import (
     WorkKind,
 )
 from scheduler_ext.policies.registry import SHARE_POLICIES, share_policy
+from scheduler_ext.round.claims_ahead import is_over_soon, may_follow, places
 from scheduler_ext.round.gate import short_milli
 from scheduler_ext.round.prioritizer import prioritize
 from tests.support.deciding import many, node, snapshot
@@ -66,6 +67,8 @@ def cells(draw: st.DrawFn) -> Snapshot:
                 handlers=frozenset(draw(st.sets(st.integers(1, 2)))),
                 exclusive_count={WorkKind.PROCESS: busy},
                 exclusive_used=(busy, 0, 0, 0, 0, 0),
+                passing=draw(st.integers(0, busy)),
+                least=(1, 0, 0, 0, 0, 0) if busy else (),
             )
         )
     lines = []
@@ -130,7 +133,12 @@ def test_no_node_holds_more_than_it_has(cell: Snapshot, share: str) -> None:
 def _check_node(view: NodeView, decisions: list[Decision], of_task: dict[str, tuple[LineView, TaskView]]) -> None:
     held, largest, milli, shorts = view.exclusive_used, zero(), 0, 0
     counts = Counter(view.exclusive_count)
+    whole = [d for d in decisions if d.exclusive and d.kind is WorkKind.PROCESS]
+    ahead = whole[view.slots[WorkKind.PROCESS] - counts[WorkKind.PROCESS] :]
+    _check_ahead(view, whole[: len(whole) - len(ahead)], ahead, of_task)
     for decision in decisions:
+        if decision in ahead:
+            continue
         line, task = of_task[decision.task_id]
         assert task.handler_id is None or task.handler_id in view.handlers
         if decision.exclusive:
@@ -145,6 +153,20 @@ def _check_node(view: NodeView, decisions: list[Decision], of_task: dict[str, tu
     children = view.slots[WorkKind.PROCESS] - counts[WorkKind.PROCESS]
     assert milli <= children * 1000
     assert fits(add(held, scale(largest, min(children, shorts))), view.capacity)
+
+
+def _check_ahead(
+    view: NodeView, placed: list[Decision], ahead: list[Decision], of_task: dict[str, tuple[LineView, TaskView]]
+) -> None:
+    """What follows is over soon, few, and finds its room whichever ends first."""
+    running = [of_task[d.task_id] for d in placed]
+    soon = view.passing + sum(is_over_soon(task.kind, task.expected_us) for _, task in running)
+    assert len(ahead) <= max(0, places(soon, 0))
+    ends = [line.vector for line, _ in running] + [view.least] * bool(view.least)
+    for decision in ahead:
+        line, task = of_task[decision.task_id]
+        assert may_follow(task)
+        assert all(fits(line.vector, vector) for vector in ends)
 
 
 @given(cells(), SHARES)

@@ -9,7 +9,7 @@ from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.labels import labels_of
-from scheduler_ext.core.resources import add, part, peak, zero
+from scheduler_ext.core.resources import add, part, peak, scale, zero
 from scheduler_ext.core.run_times import LEARNT_FROM, RunTime, RunTimes
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
@@ -39,6 +39,7 @@ from scheduler_ext.core.types import (
 from scheduler_ext.core.work import Changes, Lead, Lock
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.ports import RoundStore
+from scheduler_ext.round.claims_ahead import is_over_soon
 from scheduler_ext.round.gate import share_milli
 from slackwater_tasks.ledger import active_policies, openings, sql, transitions
 from slackwater_tasks.ledger import expected_ends as running_ends
@@ -56,6 +57,7 @@ from slackwater_tasks.ledger.snapshot_rows import (
     pool_view,
     read_row,
     room_of,
+    set_apart,
     submitted_s,
     tenant_view,
 )
@@ -210,6 +212,7 @@ class PgRoundStore(RoundStore):
         flights, tenants, pools, workflows = self._in_flight(conn.execute(sql.snapshot.IN_FLIGHT).fetchall())
         rows = conn.execute(sql.snapshot.NODES, (self.conf.cell,)).fetchall()
         over = self._ends(time.time()) if ends else {}
+        set_apart(flights, rows)
         nodes = tuple(node_view(read_row(row), flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in rows)
         found = conn.execute(sql.snapshot.NOMINATE, (heads,)).fetchall()
         among = {row[0] for row in found}
@@ -277,7 +280,7 @@ class PgRoundStore(RoundStore):
         """The nodes, with room given ahead as taken."""
         if not {each.node_id for each in given} <= {row[0] for row in rows}:
             self.withdraw()  # of a node that is gone; counted as taken once more
-        openings.hold(given, flights, self.reference.lines)
+        openings.hold(given, set_apart(flights, rows), self.reference.lines)
         return tuple(node_view(row, flights.get(row[0]) or Flight(), ends.get(row[0], ())) for row in rows)
 
     def _in_flight(self, rows: Sequence[Any]) -> tuple[dict[int, Flight], dict[int, TenantView], dict[str, PoolView],
@@ -296,12 +299,11 @@ class PgRoundStore(RoundStore):
             info = self.reference.lines[line_id]
             flight = flights.setdefault(node_id, Flight())
             if exclusive:
-                work = self.kind_of(kind, handler_id, by_itself)
+                work, learnt = self.learnt_of(info.tenant_id, kind, handler_id, by_itself)
                 one = part(info.vector, PER_CHILD[work]) if work in PER_CHILD else info.vector
-                vector = tuple(v * count for v in one)
+                vector = scale(one, count)
                 held = {work: count * MILLI}
-                flight.exclusive_used = add(flight.exclusive_used, vector)
-                flight.exclusive_count[work] = flight.exclusive_count.get(work, 0) + count
+                flight.hold(work, one, count, over_soon=is_over_soon(work, learnt.mean_us if learnt else None))
             else:
                 vector, held = info.vector, {WorkKind.PROCESS: milli}
                 flight.batch_peak = peak(flight.batch_peak, info.vector)

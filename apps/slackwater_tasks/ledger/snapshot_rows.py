@@ -9,7 +9,7 @@ from functools import reduce
 from typing import Any
 
 from scheduler_ext.core.labels import Labels, labels_of, with_names
-from scheduler_ext.core.resources import total, zero
+from scheduler_ext.core.resources import add, least, scale, subtract, total, zero
 from scheduler_ext.core.run_times import RunTimes
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
@@ -24,6 +24,7 @@ from scheduler_ext.core.types import (
     WorkKind,
     add_slots,
 )
+from scheduler_ext.round.claims_ahead import places
 from slackwater_tasks.ledger.active_policies import Chosen
 
 Sort = tuple[Any, ...]
@@ -38,6 +39,28 @@ class Flight:
     exclusive_count: dict[WorkKind, int] = field(default_factory=dict)
     batch_milli: int = 0
     batch_count: int = 0
+    passing: int = 0
+    ahead: int = 0
+    least: Vector = ()
+
+    def hold(self, kind: WorkKind, vector: Vector, count: int, *, over_soon: bool) -> None:
+        """Count exclusive tasks; each takes ``vector``."""
+        self.exclusive_used = add(self.exclusive_used, scale(vector, count))
+        self.exclusive_count[kind] = self.exclusive_count.get(kind, 0) + count
+        if kind is WorkKind.PROCESS:
+            self.least = least(self.least, vector) if self.least else vector
+            self.passing += count if over_soon else 0
+
+    def set_apart(self, slots: int) -> None:
+        """Count by itself what is claimed ahead: beyond the node's process slots, and followed by tasks over soon.
+
+        None of it takes less than the least of all, so no more than that is counted as free for it.
+        """
+        ahead = self.exclusive_count.get(WorkKind.PROCESS, 0) - slots
+        if 0 < ahead < self.passing:
+            self.ahead, self.passing = ahead, self.passing - ahead
+            self.exclusive_count[WorkKind.PROCESS] = slots
+            self.exclusive_used = subtract(self.exclusive_used, scale(self.least, ahead))
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,6 +164,15 @@ def pool_view(members: dict[int, tuple[Slots, Vector]]) -> PoolView:
     )
 
 
+def set_apart(flights: dict[int, Flight], rows: Iterable[Sequence[Any]]) -> dict[int, Flight]:
+    """What is in flight; of each node of ``rows`` (``NODES``) what is claimed ahead is counted by itself."""
+    for row in rows:
+        if (flight := flights.get(row[0])) is not None:
+            slots = json.loads(row[3]) if isinstance(row[3], str) else row[3]
+            flight.set_apart(slots.get(WorkKind.PROCESS.value, 0))
+    return flights
+
+
 def node_view(row: tuple[Any, ...], flight: Flight, ends: tuple[RunEnd, ...] = ()) -> NodeView:
     """A node with what is in flight on it, and the expected ends of that, if they were asked for."""
     node_id, name, capacity, slots, handlers, labels = row
@@ -149,7 +181,7 @@ def node_view(row: tuple[Any, ...], flight: Flight, ends: tuple[RunEnd, ...] = (
         slots={WorkKind(kind): count for kind, count in slots.items()}, handlers=frozenset(handlers),
         labels=with_names(labels), exclusive_used=flight.exclusive_used, batch_peak=flight.batch_peak,
         exclusive_count=flight.exclusive_count, batch_milli=flight.batch_milli, batch_count=flight.batch_count,
-        ends=ends,
+        ends=ends, passing=flight.passing, ahead=flight.ahead, least=flight.least,
     )  # fmt: skip
 
 
@@ -159,4 +191,4 @@ def room_of(node: NodeView) -> int:
         max(0, node.slots.get(k, 0) - node.exclusive_count.get(k, 0)) for k in node.slots if k is not WorkKind.PROCESS
     )
     children = max(0, node.slots.get(WorkKind.PROCESS, 0) - node.exclusive_count.get(WorkKind.PROCESS, 0))
-    return room + max(0, children * MILLI - node.batch_milli)
+    return room + max(0, children * MILLI - node.batch_milli) + MILLI * max(0, places(node.passing, node.ahead))
