@@ -95,6 +95,12 @@ class WorkStore(Protocol):
     def record(self, node_id: int, finished: Sequence[Finished]) -> Changes:
         """Record ended attempts by fence, with retries, dead letters and release. Safe to repeat."""
 
+    def record_and_follow(
+        self, node_id: int, finished: Finished, claim: tuple[str, int]
+    ) -> tuple[Changes, Started | None]:
+        """Record a plain success, and begin its only dependant here if it finds room given ahead: then this node holds
+        ``claim``. Not repeated here: without an answer, ask ``start`` again, and record."""
+
     def hand_back(self, node_id: int, claims: Sequence[tuple[str, int]], *, running: bool, reason: str,
                   alone: bool = False) -> Changes:  # fmt: skip
         """Make claims ready again that have not begun; no attempt is spent."""

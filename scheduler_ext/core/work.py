@@ -57,6 +57,15 @@ class Started:
     workflow_id: str | None = None
     running_at: float = 0.0
     """Since when it is running, by the ledger; its own code begins after those before it in its batch."""
+    before: str | None = None
+    """The only task that waits for it, and only for it: its id and fence. What begins ahead of it may go on with that."""
+
+    def next_claim(self) -> tuple[str, int] | None:
+        """Its only dependant, with the fence of its next claim; ``None``: there is none, or more."""
+        if self.before is None:
+            return None
+        task_id, _, fence = self.before.partition(" ")
+        return task_id, int(fence) + 1
 
     def begun(self) -> Change:
         """What is told of its beginning."""

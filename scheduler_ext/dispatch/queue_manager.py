@@ -74,6 +74,10 @@ class QueueManager:
                 elif isinstance(answer, Exception):
                     raise answer
 
+    def is_empty(self, node_id: int, kind: WorkKind) -> bool:
+        """Whether nothing lies in the node's queues of a kind."""
+        return not self.client.exists(*self.keys.node_claims(node_id, kind))
+
     def take(self, node_id: int, kind: WorkKind, *, most: int | None = None) -> tuple[list[tuple[str, int]], int]:
         """Take one batch of claims, urgent first; returns them and how many are left.
 

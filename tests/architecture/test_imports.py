@@ -46,7 +46,7 @@ def loaded(argv: list[str], code: str) -> set[str]:
         (["manage.py", "status"], SET_UP + "import slackwater.management.commands.status", CLIENTS | SITE, 830),
         (["manage.py", "run_dispatcher"], SET_UP + "import slackwater.management.commands.run_dispatcher",
          {"celery", "kombu", "redis.asyncio", "rich"} | SITE, 830),
-        (["manage.py", "run_upkeep"], SET_UP + "import slackwater.management.commands.run_upkeep", SITE, 925),
+        (["manage.py", "run_upkeep"], SET_UP + "import slackwater.management.commands.run_upkeep", SITE, 930),
         (["celery", "worker"], "import slackwater.celery", SITE | {"django_celery_beat"}, 1270),
         (["manage.py", "create_demo"], SET_UP + "import slackwater.management.commands.create_demo", SITE, 960),
     ],

@@ -14,7 +14,6 @@ from typing import Any
 from uuid import UUID
 
 from scheduler_ext.conf import PROMOTE_LEAD_MS, SchedulerConf
-from scheduler_ext.core.retry import RetryPolicy
 from scheduler_ext.core.states import (
     PAUSED,
     EdgeOutcome,
@@ -29,7 +28,7 @@ from scheduler_ext.core.states import (
 from scheduler_ext.core.types import Decision
 from scheduler_ext.core.work import NEVER_AGAIN, Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
-from slackwater_tasks.ledger import copy_format, sql
+from slackwater_tasks.ledger import copy_format, ends, sql
 from slackwater_tasks.ledger.connection import fetch_each
 from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, LIVE_COLUMNS, TASK_COLUMNS, LiveRow, Own, Place
 
@@ -166,6 +165,30 @@ def start_if_queued(
     return [Started(*row) for row in rows]
 
 
+GOES_ON = [int(each) for each in RunCondition if turn(each, [EdgeOutcome.SUCCEEDED]) is TaskState.READY]
+"""The conditions of a dependant that runs once all it waits for has succeeded."""
+
+
+def follow_if_running(cur: Any, node_id: int, ended: Finished, claim: Claim, *,
+                      told: bool = True) -> tuple[list[tuple[Any, ...]], Started | None, bool]:  # fmt: skip
+    """Record a plain success, and begin its only dependant on this node if that finds an opening here.
+
+    ``claim``: the dependant, with the fence it then has. Returns the row of the success as :func:`finish_if_running`
+    does (no children: they need not be told any more), what began, and whether few places are left.
+    """
+    row = cur.execute(
+        sql.following.FOLLOW_AND_TELL if told else sql.following.FOLLOW,
+        {
+            "node": node_id, "id": ended.task_id, "fence": ended.fence, "started": ended.started_at,
+            "finished": ended.finished_at, "result": ended.result, "worker": ended.worker, "next": claim[0],
+            "next_fence": claim[1] - 1, "conditions": GOES_ON, "lead_ms": PROMOTE_LEAD_MS,
+        },
+    ).fetchone()  # fmt: skip
+    if row is None:
+        return [], None, False
+    return [row[:7]], Started(*row[8:]) if row[8] is not None else None, bool(row[7])
+
+
 _FINAL = {Outcome.SUCCEEDED: TaskState.SUCCEEDED, Outcome.CANCELLED: TaskState.CANCELLED}
 
 
@@ -181,8 +204,8 @@ def finish_if_running(cur: Any, node_id: int, ended: Sequence[tuple[Finished, Ta
                 "node": node_id,
                 "states": [int(state) for _, state in ended],
                 "results": [f.result for f, _ in ended],
-                "reasons": [_reason(f, state) for f, state in ended],
-                **_columns([f for f, _ in ended]),
+                "reasons": [ends.reason(f, state) for f, state in ended],
+                **ends.columns([f for f, _ in ended]),
                 "fences": [f.fence for f, _ in ended],
             },
         ).fetchall()
@@ -207,31 +230,6 @@ def succeed_if_running(
     )  # fmt: skip
 
 
-def _columns(ended: Sequence[Finished]) -> dict[str, list[Any]]:
-    return {
-        "ids": [f.task_id for f in ended],
-        "outcomes": [int(f.outcome) for f in ended],
-        "started": [f.started_at for f in ended],
-        "finished": [f.finished_at for f in ended],
-        "errors": [f.error or "" for f in ended],
-        "exits": [f.exit_code for f in ended],
-        "workers": [f.worker for f in ended],
-        "cpus": [f.cpu_ms for f in ended],
-        "memories": [f.peak_memory_mb for f in ended],
-        "disks": [f.peak_disk_mb for f in ended],
-    }
-
-
-def _reason(finished: Finished, state: TaskState) -> str:
-    """Why a task ended without success: the outcome and the last line of its error, in 200 characters."""
-    if state is TaskState.SUCCEEDED:
-        return ""
-    word = finished.outcome.name.lower().replace("_", " ")
-    lines = (finished.error or "").strip().splitlines()
-    text = f"{word}: {lines[-1]}" if lines else word
-    return text if len(text) <= 200 else f"{text[:199]}…"
-
-
 def record(cur: Any, conf: SchedulerConf, node_id: int, ended: Sequence[Finished],
            rng: random.Random) -> list[tuple[Any, ...]]:  # fmt: skip
     """Record ended attempts: final ones at once, failed ones by the attempts they have left.
@@ -251,7 +249,7 @@ def record(cur: Any, conf: SchedulerConf, node_id: int, ended: Sequence[Finished
     rows = finish_if_running(cur, node_id, final) if final else []
     if again:
         back = cur.execute(
-            sql.finish.RETRY, {"node": node_id, "delays": [d for _, d in again], **_columns([f for f, _ in again])}
+            sql.finish.RETRY, {"node": node_id, "delays": [d for _, d in again], **ends.columns([f for f, _ in again])}
         ).fetchall()
         rows += [(task_id, state, False, *rest) for task_id, state, *rest in back]
     return rows + paused
@@ -280,7 +278,7 @@ def _pause(cur: Any, node_id: int, ended: Sequence[Finished]) -> tuple[list[tupl
             back.append(finished)
     if not back:
         return [], left
-    params = {"node": node_id, "fences": [f.fence for f in back], **_columns(back)}
+    params = {"node": node_id, "fences": [f.fence for f in back], **ends.columns(back)}
     rows = cur.execute(sql.preemption.PAUSE, params).fetchall()
     return [(task_id, state, False, *rest) for task_id, state, *rest in rows], left
 
@@ -305,7 +303,7 @@ def _split_failed(cur: Any, conf: SchedulerConf, node_id: int, failed: Sequence[
         elif finished.retry_in_s is not None:
             again.append((finished, finished.retry_in_s))
         else:
-            again.append((finished, retry_policy(conf, own).delay(attempts + 1, rng.random)))
+            again.append((finished, ends.retry_policy(conf, own).delay(attempts + 1, rng.random)))
     return final, again
 
 
@@ -322,12 +320,6 @@ def ask_if_running(cur: Any, conf: SchedulerConf, epoch: int, holder: str, asks:
         },
     ).fetchall()  # fmt: skip
     return {row[0] for row in rows}
-
-
-def retry_policy(conf: SchedulerConf, own: dict[str, Any] | None) -> RetryPolicy:
-    """The back-off of a task: its own numbers over the platform's."""
-    base = RetryPolicy(base_s=conf.retry_base_s)
-    return RetryPolicy.from_mapping(own, default=base) if own else base
 
 
 def hand_back(cur: Any, node_id: int, claims: Sequence[Claim], *, state: TaskState, actor: str, reason: str,
@@ -480,9 +472,9 @@ def release(cur: Any, ended: Sequence[tuple[str, TaskState]], ended_too: list[Ch
         )
         free = {task_id: RunCondition(condition) for task_id, pending, condition in rows if pending == 0}
         turns: dict[TaskState, list[str]] = {}
-        for task_id, ends in known:
+        for task_id, found in known:
             if task_id in free:
-                turns.setdefault(turn(free[task_id], [EdgeOutcome(each) for each in ends]), []).append(task_id)
+                turns.setdefault(turn(free[task_id], [EdgeOutcome(each) for each in found]), []).append(task_id)
         ready += turns.get(TaskState.READY, ())
         wave = []
         for final, reason in NO_TURN.items():

@@ -22,14 +22,17 @@ class Starting:
     """The start of one batch. It can be called again after a fault: nothing is lost or starts twice."""
 
     def __init__(self, store: WorkStore, node_id: int, claims: Sequence[Claim], kind: WorkKind,
-                 of_others: Callable[[], set[Claim]]) -> None:  # fmt: skip
-        """``claims`` were taken from the node's queues of that ``kind``; ``of_others``: what others here hold now."""
+                 of_others: Callable[[], set[Claim]], *, asked: bool = False) -> None:  # fmt: skip
+        """``claims`` were taken from the node's queues of that ``kind``; ``of_others``: what others here hold now.
+
+        ``asked``: they were asked for before, without an answer.
+        """
         self.store = store
         self.node_id = node_id
         self.claims = claims
         self.kind = kind
         self.of_others = of_others
-        self._asked = False
+        self._asked = asked
 
     def __call__(self) -> list[Started]:
         """Start them; after a call without an answer, take over what that call had started."""

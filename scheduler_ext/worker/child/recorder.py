@@ -85,6 +85,12 @@ class Recorder:
         self._ran.append(_Batch(slot, node_id, ended, heard, hint))
         self._thread.submit(self._record)
 
+    def tell(self, slot: Slot, changes: Changes, heard: Sequence[tuple[Started, Finished]], *, hint: bool) -> None:
+        """Give back the slot of a batch that its child has recorded by itself, and have told what that changed."""
+        self.give_back(slot)
+        if changes or hint or heard:
+            self._thread.submit(self._tell, changes, heard, hint=hint)
+
     def idle(self) -> bool:
         """True when everything is recorded."""
         return self._free.qsize() == self._slots
@@ -98,13 +104,15 @@ class Recorder:
         changes = self._recorded(batches)
         for batch in batches:
             self.give_back(batch.slot)
-        hint = any(batch.hint for batch in batches)
+        heard = [each for batch in batches for each in batch.heard]
+        self._tell(changes, heard, hint=any(batch.hint for batch in batches))
+
+    def _tell(self, changes: Changes, heard: Sequence[tuple[Started, Finished]], *, hint: bool) -> None:
         try:
             if changes or hint:
                 self.queues.tell(changes, room=hint)
-            for batch in batches:
-                for task, finished in batch.heard:
-                    self.events.add(task, finished)
+            for task, finished in heard:
+                self.events.add(task, finished)
             self.events.send()
         except Exception:
             log.exception("what a batch has changed could not be told")

@@ -91,6 +91,8 @@ class Child:
         self._ahead_store = further("ahead")
         self._next: Future[Begun | None] | None = None
         """The batch started ahead, if any: while one runs, a thread takes and starts the next."""
+        self._following: Begun | None = None
+        """The task that began as the one before it was recorded, if any."""
         self.low_water = MILLI * journal.children // 2
         self.low_water_s = LOOKAHEAD_US / 1e6 * journal.children / 2
         """With fewer claims, and less work, than this left in its queues the child asks the dispatcher for more."""
@@ -141,9 +143,11 @@ class Child:
         self.bodies.look()
         ends = (began := time.monotonic()) + SLICE_S
         ran = 0
-        while ((left := ends - time.monotonic()) > 0 and not self.journal.draining) or self._next is not None:
-            ahead, self._next = self._next, None
-            begun = ahead.result() if ahead is not None else self._begin(self.store, min(left, IDLE_BLOCK_S))
+        while ((left := ends - time.monotonic()) > 0 and not self.journal.draining) or self._next or self._following:
+            begun, self._following = self._following, None
+            if begun is None:
+                ahead, self._next = self._next, None
+                begun = ahead.result() if ahead is not None else self._begin(self.store, min(left, IDLE_BLOCK_S))
             if begun is not None:
                 ran += self._batch(begun, last=left <= 0)
             elif not ran and not self.journal.wanted:
@@ -210,11 +214,15 @@ class Child:
         except BaseException:
             self.recorder.give_back(slot)  # what may have been started is found by the agent and handed back
             raise
+        if started and len(started) != len(claims):
+            slot.narrow([(s.task_id, s.fence) for s in started])
+        return self._begun(slot, node_id, started, waiting)
+
+    def _begun(self, slot: Slot, node_id: int, started: Sequence[Started], waiting: int) -> Begun | None:
+        """What was started, of which those who follow it are told; ``None`` when that is nothing."""
         if not started:
             self.recorder.give_back(slot)
             return None
-        if len(started) != len(claims):
-            slot.narrow([(s.task_id, s.fence) for s in started])
         if self.journal.watched:
             self.queues.tell([task.begun() for task in started], room=False)
         return Begun(slot, node_id, started, waiting)
@@ -239,15 +247,55 @@ class Child:
             self.meter.end(ended[0])
         if ended:
             self._each_s = (ended[-1].finished_at - ended[0].started_at) / len(ended)
-        self.recorder.put(begun.slot, begun.node_id, ended, heard, hint=not batched)
+        if batched or last or not self._goes_on(begun, ended, heard):
+            self.recorder.put(begun.slot, begun.node_id, ended, heard, hint=not batched)
         if time.monotonic() - self._learnt > LEARN_EVERY_S:
             self._learn()
         return len(started)
 
-    def _start(self, store: WorkStore, node_id: int, claims: Sequence[tuple[str, int]], slot: Slot) -> list[Started]:
+    def _goes_on(self, begun: Begun, ended: Sequence[Finished], heard: Sequence[tuple[Started, Finished]]) -> bool:
+        """Record a success and begin its only dependant, if it has one and nothing else waits here; False: not recorded.
+
+        Without an answer what may have begun is asked for, before anybody else can release it; then it is recorded again.
+        """
+        claim = begun.started[0].next_claim()
+        if claim is None or not ended or not ended[0].is_plain() or not self._is_free(begun.node_id):
+            return False
+        node_id, slot = begun.node_id, self.recorder.slot()
+        slot.open([claim])
+        recorded = False
+        try:
+            if output.waiting:
+                output.flush()
+            changes, task = self.store.record_and_follow(node_id, ended[0], claim)
+            recorded = True
+            self.recorder.tell(begun.slot, changes, heard, hint=task is None)
+            started = [task] if task is not None else []
+        except Exception as error:  # noqa: BLE001 - the recorder knows what to do about any
+            log.warning("recording a task and beginning the next failed, trying again: %s", error)
+            try:
+                started = self._start(self.store, node_id, [claim], slot, asked=True)
+            except BaseException:
+                self.recorder.give_back(slot)
+                self.recorder.put(begun.slot, node_id, ended, heard, hint=True)
+                raise
+        self._following = self._begun(slot, node_id, started, 0)
+        return recorded
+
+    def _is_free(self, node_id: int) -> bool:
+        """Whether nothing has been claimed for this child that would wait while it goes on by itself."""
+        if self._next is not None or self.journal.draining or node_id != self.journal.node_id:
+            return False
+        try:
+            return self.queues.is_empty(node_id, WorkKind.PROCESS)
+        except redis.RedisError:
+            return False
+
+    def _start(self, store: WorkStore, node_id: int, claims: Sequence[tuple[str, int]], slot: Slot, *,
+               asked: bool = False) -> list[Started]:  # fmt: skip
         """Start what was taken from the queues; on a new connection if one breaks, as long as the claims last."""
         others = partial(self.journal.claims_of_others, slot=slot.index)
-        starting = Starting(store, node_id, claims, WorkKind.PROCESS, others)
+        starting = Starting(store, node_id, claims, WorkKind.PROCESS, others, asked=asked)
         ends, pause = time.monotonic() + self.conf.claim_ttl_s, 0.05
         while True:
             try:

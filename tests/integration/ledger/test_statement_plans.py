@@ -31,8 +31,8 @@ PLANS: dict[str, dict[str, str]] = {
     },
     "claims": {
         "CLAIM": "livetask.pkey",
-        "START": "livetask.pkey task.pkey",
-        "START_AND_TELL": "livetask.pkey task.pkey",
+        "START": "dependency.pkey livetask.pkey task.pkey",
+        "START_AND_TELL": "dependency.pkey livetask.pkey task.pkey",
         "STARTED": "livetask.pkey task.pkey",
         "HAND_BACK": "livetask.pkey task.pkey",
         "UNBEGUN": "livetask.in_flight",
@@ -65,6 +65,10 @@ PLANS: dict[str, dict[str, str]] = {
         "LOCK_RUNNING": "livetask.pkey task.pkey",
         "RETRY": "livetask.pkey task.pkey",
         "END_WAITING": "livetask.pkey task.pkey",
+    },
+    "following": {
+        "FOLLOW": "dependency.child dependency.pkey livetask.pkey task.pkey",
+        "FOLLOW_AND_TELL": "dependency.child dependency.pkey livetask.pkey task.pkey",
     },
     "leadership": {
         "LEAD": "livetask.pkey",

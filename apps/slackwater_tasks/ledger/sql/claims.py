@@ -22,9 +22,17 @@ LEAD = """lead AS (
     SELECT 1 FROM slackwater_tasks_leader WHERE cell = %(cell)s AND epoch = %(epoch)s AND holder = %(holder)s
         AND expires_at > clock_timestamp() FOR SHARE)"""
 # Whether the node's lease runs.
-_LEASED = """EXISTS (SELECT 1 FROM slackwater_resources_node WHERE id = %(node)s AND state IN ('starting', 'active', 'draining')
+LEASED = """EXISTS (SELECT 1 FROM slackwater_resources_node WHERE id = %(node)s AND state IN ('starting', 'active', 'draining')
                     AND lease_expires_at > clock_timestamp())"""
-_WORK = "t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms"
+WORK = "t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms"
+# What of a live row l must still hold when its task begins.
+STARTS = "NOT l.cancel_requested AND (l.expires_at IS NULL OR l.expires_at > clock_timestamp())"
+# The only dependant of a task that begins, if it waits for nothing else: what ends may go on with it.
+NEXT = named("""CASE WHEN started.has_children THEN (
+        SELECT min(l.task_id::text || ' ' || l.fence) FROM (
+            SELECT d.child_id FROM slackwater_tasks_dependency d WHERE d.parent_id = started.task_id LIMIT 2) edge
+        LEFT JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[edge.child_id])
+            AND l.state = :state.BLOCKED AND l.pending = 1 HAVING count(*) = 1) END""")
 CLAIM = named(f"""
 WITH {LEAD},
 chosen AS (
@@ -47,11 +55,10 @@ WITH started AS (
     UPDATE slackwater_tasks_livetask l SET state = :state.RUNNING, started_at = statement_timestamp(), batch = %(batch)s
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
     WHERE l.task_id = ANY(ARRAY[given.id]) AND l.fence = given.fence AND l.state = :state.QUEUED AND l.node_id = %(node)s
-        AND NOT l.cancel_requested AND (l.expires_at IS NULL OR l.expires_at > clock_timestamp())
-        AND {_LEASED}
-    RETURNING l.task_id, l.tenant_id, l.fence, l.attempts){tell}
-SELECT started.task_id::text, started.fence, started.tenant_id, {_WORK}, started.attempts + 1, t.name, t.workflow_id::text,
-    extract(epoch FROM statement_timestamp())::float8
+        AND {STARTS} AND {LEASED}
+    RETURNING l.task_id, l.tenant_id, l.fence, l.attempts, l.has_children){tell}
+SELECT started.task_id::text, started.fence, started.tenant_id, {WORK}, started.attempts + 1, t.name, t.workflow_id::text,
+    extract(epoch FROM statement_timestamp())::float8, {NEXT}
 FROM started JOIN slackwater_tasks_task t ON {task_of("started")}
 """)  # noqa: S608 - statements of ours
 
@@ -66,12 +73,12 @@ notices AS (
         WHERE listener.events & :event.STARTED <> 0)""")
 # What a start without an answer had started: nobody else has the claims, and none has begun.
 STARTED = named(f"""
-SELECT l.task_id::text, l.fence, l.tenant_id, {_WORK}, l.attempts + 1, t.name, t.workflow_id::text,
+SELECT l.task_id::text, l.fence, l.tenant_id, {WORK}, l.attempts + 1, t.name, t.workflow_id::text,
     extract(epoch FROM l.started_at)::float8
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
 JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id])
 JOIN slackwater_tasks_task t ON {task_of("l")}
-WHERE l.fence = given.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s AND {_LEASED}
+WHERE l.fence = given.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s AND {LEASED}
 """)  # noqa: S608 - statements of ours
 # Back to READY without spending an attempt; the event says why. alone: a suspect runs by itself next time. elsewhere:
 # on another node, where one has room.

@@ -6,16 +6,19 @@ from scheduler_ext.core.sql import named
 from slackwater_tasks.ledger.sql.claims import task_of
 
 LISTENED = "SELECT EXISTS (SELECT 1 FROM slackwater_tasks_listener)"
-# The tenants' counters are lowered by what is in ``done``: last, and in order.
-_COUNTED = """counts AS (SELECT tenant_id, count(*) AS number, count(*) FILTER (WHERE category = :category.URGENT) AS urgent
-    FROM done GROUP BY tenant_id),
+
+
+def counted(of: str) -> str:
+    """The part that lowers the tenants' counters by the tasks of ``of``: last, and in order."""
+    return f"""counts AS (SELECT tenant_id, count(*) AS number, count(*) FILTER (WHERE category = :category.URGENT) AS urgent
+    FROM {of} GROUP BY tenant_id),
 counters AS (
     SELECT c.tenant_id FROM slackwater_tenants_tenantcounter c WHERE c.tenant_id IN (SELECT tenant_id FROM counts)
     ORDER BY c.tenant_id FOR UPDATE),
 counted AS (
     UPDATE slackwater_tenants_tenantcounter c
     SET unfinished = c.unfinished - counts.number, urgent_unfinished = c.urgent_unfinished - counts.urgent
-    FROM counts JOIN counters USING (tenant_id) WHERE c.tenant_id = counts.tenant_id)"""
+    FROM counts JOIN counters USING (tenant_id) WHERE c.tenant_id = counts.tenant_id RETURNING c.tenant_id)"""  # noqa: S608 - names of ours
 
 
 def recorded(of: str, number: str) -> str:
@@ -51,13 +54,13 @@ done AS (
         gone.finished),
 {recorded("gone", "gone.attempts + 1")},
 {"".join(more)}
-{_COUNTED}
+{counted("done")}
 SELECT done.id::text, done.final, done.has_children, done.mutex_key, done.tenant_id, done.workflow_id::text,
     done.finished FROM done
 """)  # noqa: S608 - statements of ours
 
 
-def _tell(events: str) -> str:
+def tell(events: str) -> str:
     """The part that tells listeners of ``events``, a sum of flags that may depend on the row of ``gone``."""
     return f"""
 notices AS (
@@ -93,9 +96,9 @@ _SUCCEEDED = """
         NULL::int AS disk
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(started)s::float8[], %(finished)s::float8[], %(results)s::text[])
     AS given(id, fence, started, finished, result)"""
-FINISH = _finish(_ENDED, _tell(_EVENTS), _DEAD_LETTERS)
+FINISH = _finish(_ENDED, tell(_EVENTS), _DEAD_LETTERS)
 SUCCEED = _finish(_SUCCEEDED)
-SUCCEED_AND_TELL = _finish(_SUCCEEDED, _tell(":event.SUCCEEDED"))
+SUCCEED_AND_TELL = _finish(_SUCCEEDED, tell(":event.SUCCEEDED"))
 LOCK_RUNNING = named(f"""
 SELECT l.task_id::text, l.fence, l.attempts, l.total_attempts, l.cancel_requested, l.batch, t.retry,
     coalesce((SELECT h.repeats FROM slackwater_resources_handler h WHERE h.id = l.handler_id), 0)
@@ -165,7 +168,7 @@ dead AS (
     INSERT INTO slackwater_tasks_deadletter (task_id, tenant_id, outcome, reason, retries)
     SELECT gone.task_id, gone.tenant_id, NULL, gone.why, 0 FROM gone
     WHERE %(final)s = :state.FAILED ON CONFLICT (task_id) DO NOTHING),
-{_COUNTED}
+{counted("done")}
 SELECT id::text, has_children, mutex_key, tenant_id, workflow_id::text, why,
     extract(epoch FROM statement_timestamp())::float8 FROM done
 """)  # noqa: S608 - statements of ours
