@@ -43,12 +43,12 @@ class Following:
 
     def __init__(self, views: Iterable[NodeView], nodes: Iterable[Node],
                  placed: Iterable[tuple[Decision, Vector]]) -> None:  # fmt: skip
-        """``placed``: the round's claims, and what each takes."""
+        """``placed``: the round's claims that take a slot of their own, and what each takes."""
         accounts = {node.node_id: node for node in nodes}
         passing = {view.node_id: view.passing for view in views}
         lowest = {view.node_id: view.least for view in views}
         for decision, vector in placed:
-            if decision.exclusive and decision.kind is WorkKind.PROCESS:
+            if decision.kind is WorkKind.PROCESS:
                 node_id = decision.node_id
                 lowest[node_id] = least(lowest[node_id], vector) if lowest[node_id] else vector
                 passing[node_id] += is_over_soon(decision.kind, decision.expected_us)

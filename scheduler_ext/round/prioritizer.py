@@ -146,7 +146,8 @@ class _Round:
         if self._snapshot.openings or gate.ledger.keeps_room or not CROWDED.isdisjoint(self._reasons.values()):
             return
         vectors = {line.line_id: line.vector for line in self._snapshot.lines}
-        following = Following(self._snapshot.nodes, gate.ledger.nodes, [(d, vectors[d.line_id]) for d in decisions])
+        placed = [(decision, vectors[decision.line_id]) for decision in decisions if decision.exclusive]
+        following = Following(self._snapshot.nodes, gate.ledger.nodes, placed)
         while following and len(decisions) < self._conf.round_limit and (picked := chooser.pick()) is not None:
             line, task = picked
             if not may_follow(task) or gate.refusal(line, task, 0, ended=1) or chooser.refusal(line, task, MILLI):
