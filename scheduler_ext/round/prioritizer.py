@@ -33,6 +33,8 @@ PERIODIC_SOON_S: Final = 60.0
 off-peak.
 """
 
+BACKFILL_DEPTH: Final = 64
+"""Beyond so many tasks that may not take kept room no others are looked for that may; a simulated run looks at no more."""
 TURNS_S: Final = 3600.0
 """How long a round remembers which accounts room was kept for."""
 
@@ -161,9 +163,13 @@ class _Round:
             chooser.accept(line, task, MILLI)
 
     def _refused_alone(self) -> bool:
-        """Whether the refusal concerns only this task, so that one behind it may still start."""
+        """Whether a refusal concerns only its task, so that one behind it may still start.
+
+        Where room is kept, many refused are enough: to look further at each start was most of what rounds did meanwhile.
+        """
         common = LINE_REASONS | TENANT_REASONS | CATEGORY_REASONS | {Reason.NO_SLOT}
-        return any(reason not in common for reason in self._reasons.values())
+        alone = [reason for reason in self._reasons.values() if reason not in common]
+        return 0 < len(alone) <= BACKFILL_DEPTH or any(reason is not Reason.RESERVED for reason in alone)
 
     def _hidden(self) -> bool:
         """Whether refused tenants may stand before others that this round does not look at."""

@@ -22,6 +22,7 @@ from scheduler_ext.policies.tree import Rules
 from scheduler_ext.round.gate import Gate, expected_end
 from scheduler_ext.round.longest_waiting import make_room
 from scheduler_ext.round.node_account import Node
+from scheduler_ext.round.prioritizer import BACKFILL_DEPTH
 from scheduler_ext.simulation.following import follow_on, follows
 from scheduler_ext.simulation.layout import edges_of, is_alike, lines_of, one_node, tenants_of
 from scheduler_ext.simulation.learning import Learning
@@ -32,8 +33,6 @@ from scheduler_ext.simulation.waiting import Waiting, refused
 
 PROGRESS_EVERY: Final = 10_000
 NO_EVENT: Final = 1 << 62
-BACKFILL_DEPTH: Final = 64
-"""Jobs tried behind a reservation before the rest waits for the next event."""
 
 
 class Engine:

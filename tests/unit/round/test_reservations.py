@@ -9,7 +9,7 @@ import pytest
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.types import NodeView, Plan, Reason, RunEnd, Snapshot, TenantView, WorkKind
 from scheduler_ext.policies.registry import share_policy
-from scheduler_ext.round.prioritizer import prioritize
+from scheduler_ext.round.prioritizer import BACKFILL_DEPTH, prioritize
 from tests.support.deciding import line, many, node, snapshot, task
 
 OPEN = SchedulerConf(delayable_permille=1000, reserve_after_s=0)
@@ -58,6 +58,12 @@ def test_what_would_delay_the_big_one_waits_and_says_so() -> None:
         plan = behind_a_big_one(too_long)
         assert started(plan) == []
         assert plan.left == {"big": Reason.NO_SLOT, "small0": Reason.RESERVED}
+
+
+def test_while_room_is_kept_rounds_look_a_little_further_and_not_for_ever() -> None:
+    few, many_more = (behind_a_big_one(11 * SECOND, count=count) for count in (BACKFILL_DEPTH, BACKFILL_DEPTH + 1))
+    assert (few.more, many_more.more) == (True, False)
+    assert set(many_more.left.values()) == {Reason.NO_SLOT, Reason.RESERVED}
 
 
 def test_what_fits_beside_the_big_one_starts_however_long_it_is() -> None:
