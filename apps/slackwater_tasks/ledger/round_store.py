@@ -210,10 +210,10 @@ class PgRoundStore(RoundStore):
         conn = self.db.conn
         self._refresh()
         flights, tenants, pools, workflows = self._in_flight(conn.execute(sql.snapshot.IN_FLIGHT).fetchall())
-        rows = conn.execute(sql.snapshot.NODES, (self.conf.cell,)).fetchall()
+        rows = [read_row(row) for row in conn.execute(sql.snapshot.NODES, (self.conf.cell,)).fetchall()]
         over = self._ends(time.time()) if ends else {}
         set_apart(flights, rows)
-        nodes = tuple(node_view(read_row(row), flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in rows)
+        nodes = tuple(node_view(row, flights.get(row[0]) or Flight(), over.get(row[0], ())) for row in rows)
         found = conn.execute(sql.snapshot.NOMINATE, (heads,)).fetchall()
         among = {row[0] for row in found}
         lines = self._line_views(self._by_line([*found, *(row for row in ready if row[0] not in among)]))

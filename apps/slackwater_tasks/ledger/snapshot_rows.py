@@ -74,7 +74,6 @@ class LineInfo:
     cell: str
     vector: Vector
     pool_id: int | None = None
-    client: str = ""
     labels: Labels | None = None
     workflow: str = ""
     weight: int = 1
@@ -130,7 +129,7 @@ def line_info(row: Any) -> LineInfo:
     _, tenant, category, tier, paused, cell, *vector, pool, client, require, prefer, workflow, weight = row
     labels = labels_of(require, prefer)
     return LineInfo(
-        tenant, Category(category), tier, paused, cell, tuple(vector), pool, client, labels, workflow, weight or 1,
+        tenant, Category(category), tier, paused, cell, tuple(vector), pool, labels, workflow, weight or 1,
         sort=(category, tier, labels, pool), alike=client if pool is None else "",
     )  # fmt: skip
 
@@ -168,8 +167,7 @@ def set_apart(flights: dict[int, Flight], rows: Iterable[Sequence[Any]]) -> dict
     """What is in flight; of each node of ``rows`` (``NODES``) what is claimed ahead is counted by itself."""
     for row in rows:
         if (flight := flights.get(row[0])) is not None:
-            slots = json.loads(row[3]) if isinstance(row[3], str) else row[3]
-            flight.set_apart(slots.get(WorkKind.PROCESS.value, 0))
+            flight.set_apart(row[3].get(WorkKind.PROCESS.value, 0))
     return flights
 
 

@@ -189,9 +189,8 @@ def _write(parts: Sequence[_Rows], *, skips: bool = False) -> tuple[set[int], Pl
     place = None
     with prepared_cursor() as cur:
         if few is not None:
-            row = (
-                claimable(few[1]) if few[0] and not connection.in_atomic_block else None
-            )  # what runs again waits for a round
+            # What runs again waits for a round.
+            row = claimable(few[1]) if few[0] and not connection.in_atomic_block else None
             claim_s = transitions.CLAIM_S if row is not None and openings_missed.may_be_there(row.opens) else 0.0
             stored, place = transitions.store_if_counted(cur, counts, *few, claim_s=claim_s, skips=skips)
             if claim_s and row is not None:

@@ -165,8 +165,8 @@ PLANS: dict[str, dict[str, str]] = {
     },
 }
 """By module and statement: the scans of tables that grow which it may make, as ``table.index``."""
-FRAGMENTS = {"snapshot.ACTIVE_LINES", "snapshot.HEADS"}
-"""No statements: others contain them."""
+FRAGMENTS = {"snapshot.ACTIVE_LINES"}
+"""No statement: others begin with it."""
 WALKS = {
     "checkpoints.DELETE_ENDED", "effects.FOUND", "parking.FORGET_IMPOSSIBLE", "parking.IMPOSSIBLE_FOR",
     "parking.NOW_POSSIBLE", "preemption.TURNS", "rates.SETTLE", "work_store.UPSTREAM", "dependencies.RELEASE", "store.REVIVE",

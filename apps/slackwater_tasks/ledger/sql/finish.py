@@ -5,6 +5,12 @@ from __future__ import annotations
 from scheduler_ext.core.sql import named
 from slackwater_tasks.ledger.sql.claims import task_of
 
+# The part that takes out the live rows of what has ended, where the fences hold.
+GONE = named("""gone AS (
+    DELETE FROM slackwater_tasks_livetask l USING ended
+    WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.fence = ended.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s
+    RETURNING l.task_id, l.tenant_id, l.attempts, l.has_children, l.queued_at, l.started_at AS running_at, l.mutex_key,
+        l.latest_start, ended.*)""")
 LISTENED = "SELECT EXISTS (SELECT 1 FROM slackwater_tasks_listener)"
 
 
@@ -40,11 +46,7 @@ def _finish(ended: str, *more: str) -> str:
     """
     return named(f"""
 WITH ended AS ({ended}),
-gone AS (
-    DELETE FROM slackwater_tasks_livetask l USING ended
-    WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.fence = ended.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s
-    RETURNING l.task_id, l.tenant_id, l.attempts, l.has_children, l.queued_at, l.started_at AS running_at, l.mutex_key,
-        l.latest_start, ended.*),
+{GONE},
 done AS (
     UPDATE slackwater_tasks_task t SET state = gone.final, finished_at = to_timestamp(gone.finished),
         attempts_used = gone.attempts + 1, latest_start = gone.latest_start,

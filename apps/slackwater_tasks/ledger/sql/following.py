@@ -9,7 +9,7 @@ from __future__ import annotations
 from scheduler_ext.core.sql import named
 from slackwater_tasks.ledger.sql import openings
 from slackwater_tasks.ledger.sql.claims import LEASED, NEXT, STARTS, WORK, task_of
-from slackwater_tasks.ledger.sql.finish import counted, recorded, tell
+from slackwater_tasks.ledger.sql.finish import GONE, counted, recorded, tell
 
 
 def _succeed_and_begin(*more: str) -> str:
@@ -24,11 +24,7 @@ WITH ended AS (
         %(started)s::float8 AS started, %(finished)s::float8 AS finished, %(result)s::text AS result, '' AS error,
         '' AS reason, NULL::int AS exit_code, %(worker)s::text AS worker, NULL::int AS cpu, NULL::int AS memory,
         NULL::int AS disk),
-gone AS (
-    DELETE FROM slackwater_tasks_livetask l USING ended
-    WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.fence = ended.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s
-    RETURNING l.task_id, l.tenant_id, l.attempts, l.has_children, l.queued_at, l.started_at AS running_at, l.mutex_key,
-        l.latest_start, ended.*),
+{GONE},
 next AS (
     SELECT l.task_id, l.line_id, l.handler_id, l.alone OR l.total_attempts = 1 AS alone
     FROM slackwater_tasks_livetask seen
