@@ -12,8 +12,11 @@ from scheduler_ext.round.prioritizer import prioritize
 from scheduler_ext.worker.child.handler_call import Bodies
 from scheduler_ext.worker.journal import Journal, Slot
 from slackwater.wiring import engine
+from slackwater_monitoring.usage import MAX_BATCH, add_up
+from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.submission.service import submit, submit_many
 from tests.lab.benchmarks import ground
+from tests.lab.benchmarks.account import cpu_clock
 from tests.lab.benchmarks.micro.cell import HANDLER, Cell
 from tests.lab.benchmarks.micro.meter import Meter
 from tests.lab.benchmarks.micro.rounds import tell
@@ -35,6 +38,7 @@ ORDER = (
     "start",
     "run",
     "record",
+    "account",
 )
 
 
@@ -53,8 +57,10 @@ def run(tasks: int, round: int, batch: int) -> None:  # noqa: A002 - the name of
         with meter.step("submit in bulk" if chunk else "warm-up", BULK):
             submit_many(tenants[chunk % TENANTS], items)
     _go(cell, meter, tasks, round)
+    _account(meter)
     sizes = dict.fromkeys(ORDER, round) | {"submit one": 1, "submit in bulk": BULK}
     sizes |= dict.fromkeys(("take", "start", "run", "record"), batch)
+    sizes["account"] = MAX_BATCH
     for name in ORDER:
         report("RESULT", **meter.spent[name].line(name, sizes[name]), tasks=meter.spent[name].units)
 
@@ -81,6 +87,21 @@ def _go(cell: Cell, meter: Meter, tasks: int, size: int) -> None:
         ran = child.empty(label)
         done += 0 if label else ran
         number += 1
+
+
+def _account(meter: Meter) -> None:
+    """Receipts, usage and figures over time of all that has run, as upkeep does them after."""
+    database = Database("bench")
+    meter.backends.append(cpu_clock(database.conn.info.backend_pid))
+    for _ in range(WARM_UP):
+        database.repeatable(add_up)  # its mark, and how far there is something to account for
+    while True:
+        with meter.step("account", 0):
+            size = database.repeatable(add_up)
+        meter.spent["account"].units += size
+        if not size:
+            break
+    database.close()
 
 
 class _Child:
