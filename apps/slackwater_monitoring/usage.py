@@ -7,6 +7,7 @@ and all before it are over is the range complete, and taken. No flag stands in a
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
@@ -19,14 +20,14 @@ from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from slackwater_monitoring.models import OnTime, Usage
 from slackwater_monitoring.receipts import pages
-from slackwater_monitoring.receipts.account import FIRST, Account, usage_columns
+from slackwater_monitoring.receipts.account import Account, Ended, columns
 from slackwater_monitoring.receipts.starts import Starts
 from slackwater_monitoring.rollups import fill
 from slackwater_tasks.field_kinds import seconds
 from slackwater_tasks.read.tasks import word
 
 MAX_BATCH: Final = 2_000
-"""Soon followed by another when it is full: some 10,000 a second at the most, for a tenth of a processor."""
+"""Soon followed by another when it is full: what it costs stands in docs/performance.md."""
 MAX_DAYS: Final = 400
 
 MARK = """
@@ -46,19 +47,13 @@ ON CONFLICT (tenant_id, day, tier, category) DO UPDATE SET attempts = u.attempts
     succeeded = u.succeeded + excluded.succeeded, run_ms = u.run_ms + excluded.run_ms,
     cpu_ms = u.cpu_ms + excluded.cpu_ms, price_micros = u.price_micros + excluded.price_micros
 """
-# First attempts against their latest starts: the task's own once it has ended, until then the live row's.
-KEPT_PROMISES = f"""
+# First attempts against their latest starts.
+KEPT_PROMISES = """
 INSERT INTO slackwater_monitoring_ontime AS o (tenant_id, day, tier, category, handler, started, on_time)
-SELECT a.tenant_id, (a.started_at AT TIME ZONE 'UTC')::date, r.slug, t.category, t.handler, count(*),
-    count(*) FILTER (WHERE a.started_at <= coalesce(l.latest_start, t.latest_start))
-FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
-JOIN slackwater_resources_tier r ON r.id = t.tier_id JOIN slackwater_tenants_tenant n ON n.id = a.tenant_id
-LEFT JOIN slackwater_tasks_livetask l ON l.task_id = a.task_id
-WHERE a.id > %(after)s AND a.id <= %(to)s AND {FIRST} AND coalesce(l.latest_start, t.latest_start) IS NOT NULL
-GROUP BY 1, 2, 3, 4, 5 ORDER BY 1, 2, 3, 4, 5
+SELECT * FROM unnest(%s::bigint[], %s::date[], %s::text[], %s::int[], %s::text[], %s::bigint[], %s::bigint[])
 ON CONFLICT (tenant_id, day, tier, category, handler) DO UPDATE SET started = o.started + excluded.started,
     on_time = o.on_time + excluded.on_time
-"""  # noqa: S608 - a fragment of ours
+"""
 # What was measured, for hints of smaller tiers: see ``sizing.py``. Handlers: alone, and long enough.
 MEASURE = named("""
 INSERT INTO slackwater_monitoring_sizing AS s (tenant_id, kind, name, tier_id, runs, exceeded, cpu_milli, memory_mb, disk_mb)
@@ -122,10 +117,23 @@ def _account(conn: Any, marks: dict[str, int]) -> None:
     account = Account(conn, marks, _starts)
     pages.write(conn, account.receipts(conn))
     if account.usage:
-        conn.execute(ADD_UP, usage_columns(account.usage))
-    conn.execute(KEPT_PROMISES, marks)
-    conn.execute(MEASURE, {**marks, "kept": KEPT_RUNS})
+        conn.execute(ADD_UP, columns(account.usage))
+    if promises := _promises(account.rows):
+        conn.execute(KEPT_PROMISES, columns(promises))
+    if any(row.cpu_ms is not None for row in account.rows):
+        conn.execute(MEASURE, {**marks, "kept": KEPT_RUNS})
     fill.attempts(conn, account.rows)
+
+
+def _promises(rows: Iterable[Ended]) -> dict[tuple[int, date, str, int, str], list[int]]:
+    """Of first starts with a latest one, how many there were and how many were in time."""
+    found: dict[tuple[int, date, str, int, str], list[int]] = defaultdict(lambda: [0, 0])
+    for row in rows:
+        if row.first and row.latest_start is not None and row.started_at is not None:
+            counts = found[row.tenant, row.started_at.astimezone(UTC).date(), row.tier, row.category, row.handler]
+            counts[0] += 1
+            counts[1] += row.started_at <= row.latest_start
+    return found
 
 
 def days(since: str | None, until: str | None, fields: tuple[str, str]) -> tuple[date, date]:

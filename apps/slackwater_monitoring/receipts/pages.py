@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from itertools import groupby
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,8 +20,8 @@ from django.db.models import Q
 
 from slackwater_monitoring.models import ReceiptPage
 from slackwater_monitoring.receipts import keys
-from slackwater_monitoring.receipts.account import moment
-from slackwater_monitoring.receipts.chain import START, canonical, chained, sealed_text
+from slackwater_monitoring.receipts.account import Receipt, moment
+from slackwater_monitoring.receipts.chain import START, chained, sealed_text
 from slackwater_tasks.ledger.connection import fetch_all
 
 KEPT_DAYS: Final = 400
@@ -49,27 +49,27 @@ UNION SELECT at FROM slackwater_tasks_taskevent WHERE task_id = %s AND tenant_id
 """
 
 
-def write(conn: Any, receipts: Iterable[tuple[int, datetime, dict[str, Any]]]) -> int:
+def write(conn: Any, receipts: Iterable[Receipt]) -> int:
     """Continue the chains of the tenants with their receipts; returns how many there were."""
-    found = sorted(receipts, key=itemgetter(0))
-    tenants = sorted({tenant for tenant, _, _ in found})
+    found = sorted(receipts, key=attrgetter("tenant"))
+    tenants = sorted({receipt.tenant for receipt in found})
     if not tenants:
         return 0
     heads = {row[0]: (row[1], bytes(row[2])) for row in conn.execute(HEADS, (tenants,)).fetchall()}
     slugs = dict(conn.execute(SLUGS, (tenants,)).fetchall())
     name, private = keys.current(conn)
-    for tenant, group in groupby(found, key=itemgetter(0)):
+    for tenant, group in groupby(found, key=attrgetter("tenant")):
         if tenant not in slugs:
             continue  # it goes just now
         first, head = heads.get(tenant, (1, START))
         page, start = list(group), head
         lines = []
-        for number, (_, _, receipt) in enumerate(page, first):
-            line = canonical({"number": number, **receipt})
+        for number, receipt in enumerate(page, first):
+            line = receipt.text(number)
             head = chained(head, line)
             lines.append(line)
-        moments = [at for _, at, _ in page]
-        charged = sum(receipt["charged_micros"] for _, _, receipt in page)
+        moments = [receipt.at for receipt in page]
+        charged = sum(receipt.charged_micros for receipt in page)
         last = first + len(page) - 1
         signature = private.sign(sealed_text(slugs[tenant], last, head))
         body = zlib.compress(b"\n".join(lines), 1)

@@ -51,15 +51,15 @@ class Starts:
             if len(known) > 2 * KEPT:
                 del known[:KEPT]
 
-    def before(self, tenant: int, cell: str, category: int, since: Any, at: Any) -> dict[str, int]:
+    def before(self, tenant: int, cell: str, category: int, since: Any, at: Any) -> tuple[int, int, int]:
         """Of those known, how many started after ``since`` and before ``at``, by the rule that let them.
 
-        ``order``: of its own tenant and category; ``category``: of its own tenant's others; ``share``: of other
-        tenants, where only 0, 1, 10, 100 … tell whether there were at least so many.
+        Of its own tenant and category, by their order; of its own tenant's others, by category; and of other tenants, by
+        share, where only 0, 1, 10, 100 … tell whether there were at least so many.
         """
         alike, own = self._count((tenant, category), since, at), self._count((tenant,), since, at)
         others = self._count(cell, since, at) - own
-        return {"order": alike, "category": own - alike, "share": 10 ** (len(str(others)) - 1) if others > 0 else 0}
+        return alike, own - alike, 10 ** (len(str(others)) - 1) if others > 0 else 0
 
     def _count(self, key: Any, since: Any, at: Any) -> int:
         found = 0

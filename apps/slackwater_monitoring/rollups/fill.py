@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any, Final
 
 from scheduler_ext.core.sql import named
@@ -122,15 +123,41 @@ class Rows:
 
 def attempts(conn: Any, ended: Iterable[Ended]) -> None:
     """Add attempts and ends that are accounted for now, in the account's transaction."""
+    alike: dict[tuple[int, int, int, str, str | None], list[int]] = defaultdict(lambda: [0] * layout.LENGTH)
+    for row in ended:  # first those of one span together that are of the same keys: there is one of every attempt
+        keys = row.tenant, row.category, row.handler, row.node
+        over = alike[int(row.at.timestamp()) // FINEST, *keys]
+        if row.state is not None:
+            over[layout.STATES + row.state] += 1
+        if row.started_at is None or row.outcome is None:
+            over[Place.LATE] += row.state == TaskState.EXPIRED
+            continue
+        _begun(row, row.started_at, alike[int(row.started_at.timestamp()) // FINEST, *keys])
+        run_ms = row.run_ms
+        over[layout.OUTCOMES + row.outcome] += 1
+        over[layout.bucket(layout.RUNS, run_ms / 1000)] += 1
+        over[Place.RUN_MS] += run_ms
     rows = Rows()
-    for row in ended:
-        began, over = _numbers(row)
-        keys = _keys(str(row.tenant), row.category, row.handler or SCRIPTS, row.node or NONE)
-        for dimension, key in keys:
-            if row.started_at is not None:
-                rows.add(row.started_at.timestamp(), dimension, key, began)
-            rows.add(row.at.timestamp(), dimension, key, over)
+    for (span, tenant, category, handler, node), numbers in alike.items():
+        places = [(place, number) for place, number in enumerate(numbers) if number]
+        for dimension, key in _keys(str(tenant), category, handler or SCRIPTS, node or NONE):
+            rows.add(span * FINEST, dimension, key, places)
     rows.write(conn)
+
+
+def _begun(row: Ended, started_at: datetime, began: list[int]) -> None:
+    """Add what is counted where an attempt began."""
+    began[Place.STARTED] += 1
+    began[Place.RETRIED] += row.number != 1
+    if row.first:
+        delay = max(0.0, (started_at - max(row.due_at, row.submitted_at)).total_seconds())
+        began[layout.bucket(layout.DELAYS, delay)] += 1
+        began[Place.DELAY_MS] += round(1000 * delay)
+        began[Place.LATE] += row.latest_start is not None and started_at > row.latest_start
+    if row.queued_at is not None:
+        queued = max(0.0, (started_at - row.queued_at).total_seconds())
+        began[layout.bucket(layout.QUEUES, queued)] += 1
+        began[Place.QUEUE_MS] += round(1000 * queued)
 
 
 def _keys(tenant: str, category: int, handler: str, node: str) -> tuple[tuple[Dimension, str], ...]:
@@ -138,27 +165,6 @@ def _keys(tenant: str, category: int, handler: str, node: str) -> tuple[tuple[Di
         (Dimension.ALL, ""), (Dimension.TENANT, tenant), (Dimension.HANDLER, handler), (Dimension.NODE, node),
         (Dimension.CATEGORY, word(Category(category))),
     )  # fmt: skip
-
-
-def _numbers(row: Ended) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-    """What is added where it began, and where it ended."""
-    over = [] if row.state is None else [(layout.STATES + row.state, 1)]
-    if row.started_at is None or row.outcome is None:
-        return [], [*over, (Place.LATE, int(row.state == TaskState.EXPIRED))]
-    began: list[tuple[int, int]] = [(Place.STARTED, 1), (Place.RETRIED, int(row.number != 1))]
-    if row.first:
-        delay = max(0.0, (row.started_at - max(row.due_at, row.submitted_at)).total_seconds())
-        late = row.latest_start is not None and row.started_at > row.latest_start
-        began += [
-            (layout.bucket(layout.DELAYS, delay), 1),
-            (Place.DELAY_MS, round(1000 * delay)),
-            (Place.LATE, int(late)),
-        ]
-    if row.queued_at is not None:
-        queued = max(0.0, (row.started_at - row.queued_at).total_seconds())
-        began += [(layout.bucket(layout.QUEUES, queued), 1), (Place.QUEUE_MS, round(1000 * queued))]
-    run = [(layout.bucket(layout.RUNS, row.run_ms / 1000), 1), (Place.RUN_MS, row.run_ms)]
-    return began, [*over, (layout.OUTCOMES + row.outcome, 1), *run]
 
 
 # -- what waits and what is in use, looked at every few seconds ---------------------------------------------------------
