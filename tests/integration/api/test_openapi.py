@@ -28,8 +28,8 @@ from slackwater_api.v1.shapes.tasks import TaskChange, TaskIn
 from slackwater_api.v1.urls import urlpatterns
 from slackwater_api.v1.views.platform import Nowhere
 from slackwater_monitoring.models import Sizing, Usage
-from slackwater_monitoring.receipts import pages
-from slackwater_monitoring.receipts.chain import PROOF
+from slackwater_monitoring.receipts import chain, pages
+from slackwater_monitoring.receipts.account import Receipt
 from slackwater_resources.models import Handler, Node, Tier
 from slackwater_schedules.fields import FIELDS as SCHEDULE_FIELDS
 from slackwater_tasks.models import Artifact, Attempt, AttemptLog, Chunk, DeadLetter, LiveTask, Task
@@ -271,8 +271,9 @@ def test_answers_have_the_shapes_described(acme: ApiClient) -> None:
         cpu_milli=[1] * 20, memory_mb=[1] * 20, disk_mb=[0] * 20,
     )  # fmt: skip
     example = ANSWERS["list_receipts"]["value"]["items"][0]
-    receipt = {name: value for name, value in example.items() if name not in {*PROOF, "number"}}
-    pages.write(connection.connection, [(acme.tenant.pk, timezone.now(), {**receipt, "task_id": task_id})])
+    text = chain.canonical({**example, "number": "?", "task_id": task_id}).decode()
+    around = Receipt(acme.tenant.pk, timezone.now(), example["charged_micros"], *text.split('"?"'))
+    pages.write(connection.connection, [around])
     values = {"task_id": task_id, "workflow_id": workflow_id, "sha256": sha256, "schedule_id": schedule_id}
     values["webhook_id"] = hook.body["id"]
     values["artifact_name"] = "a/b.txt"
