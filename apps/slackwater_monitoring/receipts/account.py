@@ -22,6 +22,7 @@ from slackwater_tasks.read.tasks import word
 
 UNIT: Final = 3_600_000 * 1_000
 """A millionth, in the parts in which prices are exact: milliseconds of an hour, thousandths of a price."""
+EPOCH: Final = datetime.fromtimestamp(0, UTC)
 # Whether the task begins with it. A later turn of an attempt that made room has its number, and a fence above another's.
 FIRST = """(a.number = 1 AND (a.fence = 1 OR NOT EXISTS (
     SELECT 1 FROM slackwater_tasks_attempt b WHERE b.task_id = a.task_id AND b.fence < a.fence)))"""
@@ -122,12 +123,13 @@ class Account:
         """A receipt of each, in their order."""
         book = Book(conn, sorted({row.tenant for row in self.rows}))
         forms: dict[tuple[Any, ...], Form] = {}
+        moments = Moments()
         for row in self.rows:
             terms, run_ms = book.of(row.tenant, row.submitted_at), row.run_ms
             key = row.tenant, terms.version, row.tier_id, row.category, row.state, row.outcome
             form = forms.get(key)
             if form is None:
-                form = forms[key] = Form(row, terms)
+                form = forms[key] = Form(row, terms, moments)
             charged = 0 if row.number is None else self._charge(row, form, run_ms)
             before = None  # of what did not start for the first time nobody went before it
             if row.first:
@@ -156,7 +158,8 @@ def _rounded(exact: int) -> int:
 class Form:
     """What attempts of one tenant, tier and category that ended alike, under the same terms, have in common."""
 
-    def __init__(self, row: Ended, terms: Terms) -> None:
+    def __init__(self, row: Ended, terms: Terms, moments: Moments) -> None:
+        self._moment = moments.text
         self.hour = terms.hour_micros(row.tier_id, row.category)
         self.attempt = terms.attempt_micros * UNIT
         """What one costs, and a millisecond of it, exactly."""
@@ -180,12 +183,13 @@ class Form:
             ahead = f'{{"category":{before[1]},"order":{before[0]},"share":{before[2]}}}'
         return Receipt(
             row.tenant, row.at, charged,
-            f'{{"attempt":{_number(row.number)},{self._ended}{charged},"ended_at":"{moment(row.at)}","kept":{{"before":{ahead},'
+            f'{{"attempt":{_number(row.number)},{self._ended}{charged},"ended_at":{self._moment(row.at)},"kept":{{"before":{ahead},'
             f'"cpu_milli":{row.cpu_milli},"cpu_s":{_number(seconds(row.cpu_ms))},"disk_mb":{row.disk_mb},'
             f'"held_s":{seconds(run_ms)},"late_by_s":{seconds(late_ms)},"memory_mb":{row.memory_mb},'
             f'"peak_disk_mb":{_number(row.peak_disk_mb)},"peak_memory_mb":{_number(row.peak_memory_mb)},'
-            f'"started_at":{_moment(started)}}},"number":',
-            f'{self._outcome}{_moment(row.latest_start)}{self._order}"{moment(row.submitted_at)}"{self._state}{row.task_id}{self._tier}',
+            f'"started_at":{self._moment(started)}}},"number":',
+            f"{self._outcome}{self._moment(row.latest_start)}{self._order}{self._moment(row.submitted_at)}{self._state}"
+            f"{row.task_id}{self._tier}",
         )  # fmt: skip
 
 
@@ -197,13 +201,27 @@ def _number(value: float | None) -> str:
     return "null" if value is None else repr(value)
 
 
-def _moment(at: datetime | None) -> str:
-    return "null" if at is None else f'"{moment(at)}"'
+class Moments:
+    """Times as receipts have them. Many fall into one second, whose text is made once: that is a fifth of the work."""
+
+    def __init__(self) -> None:
+        self._seconds: dict[tuple[int, int], str] = {}
+
+    def text(self, at: datetime | None) -> str:
+        """As JSON."""
+        if at is None:
+            return "null"
+        since = at - EPOCH
+        key = since.days, since.seconds
+        second = self._seconds.get(key)
+        if second is None:
+            second = self._seconds[key] = moment(at)[:-7]  # less the digits behind the point
+        return f'"{second}{since.microseconds:06}Z"'
 
 
 def moment(at: datetime) -> str:
     """A time as receipts have it: UTC, with all six digits."""
-    return f"{at.astimezone(UTC).isoformat(timespec='microseconds')[:26]}Z"  # a fifth of what strftime takes
+    return f"{at.astimezone(UTC).isoformat(timespec='microseconds')[:26]}Z"
 
 
 def columns(counts: Mapping[Any, Sequence[int]]) -> Sequence[list[Any]]:

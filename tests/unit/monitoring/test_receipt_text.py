@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scheduler_ext.core.states import FINAL, Category, Outcome, TaskState
 from slackwater_monitoring.receipts import chain
-from slackwater_monitoring.receipts.account import Ended, Form
+from slackwater_monitoring.receipts.account import Ended, Form, Moments
 from slackwater_monitoring.receipts.terms import Terms
 
 ZONES = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=-8))])
@@ -37,6 +37,13 @@ def shown(at: datetime | None) -> str | None:
 
 def as_seconds(milliseconds: int | None) -> Any:
     return None if milliseconds is None else milliseconds / 1000 if milliseconds % 1000 else milliseconds // 1000
+
+
+@given(st.lists(MOMENTS | st.just(DAY), max_size=9))
+def test_moments_are_written_alike_however_many_fall_into_a_second(ats: list[datetime]) -> None:
+    moments = Moments()
+    near = [at + timedelta(microseconds=n) for at in ats for n in (0, 1, 999_999)]
+    assert [moments.text(at) for at in near] == [f'"{shown(at)}"' for at in near]
 
 
 def told(row: Ended, terms: Terms, charged: int, before: tuple[int, int, int] | None) -> dict[str, Any]:
@@ -92,6 +99,6 @@ LATE = Ended(
 def test_a_receipts_text_is_the_canonical_one_of_what_it_tells(
     row: Ended, terms: Terms, number: int, charged: int, before: tuple[int, int, int] | None
 ) -> None:
-    receipt = Form(row, terms).receipt(row, row.run_ms, charged, before)
+    receipt = Form(row, terms, Moments()).receipt(row, row.run_ms, charged, before)
     assert receipt.text(number) == chain.canonical({"number": number, **told(row, terms, charged, before)})
     assert (receipt.tenant, receipt.at, receipt.charged_micros) == (row.tenant, row.at, charged)
