@@ -45,6 +45,8 @@ _ASIDE = {
 """The reasons for which a task is parked, each with the name of that parking."""
 AHEAD_S = 0.002
 """The longest time between a round that found room for all that was there, and the next one, which gives room ahead."""
+ASK_S = 0.005
+"""Where nobody waited for room, the least time until that is looked at again: batches of short tasks tell of it all the time."""
 MIN_PAUSE_MS = 4
 """Under load the least time between two rounds, so that they stay large and few."""
 
@@ -231,13 +233,18 @@ class HintListener:
 def _rest(dispatcher: Dispatcher, hints: HintListener, pause_s: float) -> bool:
     """Wait until something may have to be decided, and tell whether that was heard.
 
-    Where nothing waits for room, news of it is no reason.
+    Where nothing waits for room, news of it is no reason; then for some milliseconds what comes of it is asked about together.
     """
-    until = time.monotonic() + pause_s
-    while (left := until - time.monotonic()) > 0:
-        heard = hints.wait(left)
-        if heard and (heard != {ROOM} or dispatcher.wants_room()):
+    until, asks, room = time.monotonic() + pause_s, float("-inf"), False
+    while (now := time.monotonic()) < until:
+        if room and now >= asks:
+            if dispatcher.wants_room():
+                return True
+            room, asks = False, now + ASK_S
+        heard = hints.wait((min(asks, until) if room else until) - now)
+        if heard - {ROOM}:
             return True
+        room = room or bool(heard)
     return False
 
 

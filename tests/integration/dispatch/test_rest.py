@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -67,3 +67,47 @@ def test_a_hint_ends_the_rest(cell: Rounds, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(dispatching, "_rest", lambda _dispatcher, said, _pause_s: bool(said.wait(0.0)))
     run(cell.dispatcher, hints, lambda: not hints.heard, FAULTS)  # type: ignore[arg-type]  # of a listener its one method
     assert rounds == 2, "the first, and that of the hint"
+
+
+class Clock:
+    """Hints that come at given milliseconds of a clock of their own, and a dispatcher that is asked whether it wants room."""
+
+    def __init__(self, *hints: tuple[int, set[str]], wanted_from: int = 10_000) -> None:
+        self.now = 0.0
+        self.hints = list(hints)
+        self.wanted_from = wanted_from
+        self.asked: list[int] = []
+
+    def wait(self, timeout: float) -> set[str]:
+        if self.hints and self.hints[0][0] / 1000 <= self.now + timeout:
+            at, heard = self.hints.pop(0)
+            self.now = max(self.now, at / 1000)
+            return heard
+        self.now += timeout
+        return set()
+
+    def wants_room(self) -> bool:
+        self.asked.append(round(self.now * 1000))
+        return self.now * 1000 >= self.wanted_from
+
+
+@pytest.mark.parametrize(
+    ("clock", "asked", "heard", "over"),
+    [
+        (Clock(), [], False, 100),
+        (Clock((1, {"room"})), [1], False, 100),
+        (Clock((1, {"room"}), (2, {"room"}), (4, {"room"}), (30, {"room"})), [1, 6, 30], False, 100),
+        (Clock((1, {"room"}), (3, {"room"}), wanted_from=3), [1, 6], True, 6),
+        (Clock((1, {"room"}), (3, {"room"}), (4, {"work"})), [1], True, 4),
+        (Clock((1, {"room", "work"})), [], True, 1),
+        (Clock((1, {"room"}), wanted_from=0), [1], True, 1),
+        (Clock((98, {"room"}), (99, {"room"})), [98], False, 100),
+    ],
+)
+def test_news_of_room_that_nobody_waits_for_is_asked_about_together(
+    monkeypatch: pytest.MonkeyPatch, clock: Clock, asked: list[int], heard: bool, over: int
+) -> None:
+    monkeypatch.setattr(dispatching.time, "monotonic", lambda: clock.now)
+    found = dispatching._rest(cast("Any", clock), cast("Any", clock), 0.1)
+    monkeypatch.undo()
+    assert (clock.asked, found, round(clock.now * 1000)) == (asked, heard, over)
