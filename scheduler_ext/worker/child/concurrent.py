@@ -125,7 +125,6 @@ class Beside:
         client = redis_client.connect_async(self.redis_url, socket_timeout=2 * IDLE_S, socket_connect_timeout=2.0)
         names: list[Any] = []
         node_id = -1
-        empty = False
         while True:
             if self.journal.draining or (free := self._free(kind)) <= 0:
                 self._room[kind].clear()
@@ -137,20 +136,23 @@ class Beside:
                 node_id = self.journal.node_id
                 names = list(self.queues.keys.node_claims(node_id, kind))
             try:
-                claims: Sequence[tuple[str, int]] = []
-                if not empty:
-                    claims, _ = await asyncio.to_thread(self.queues.take, node_id, kind, most=free)
-                if not claims:
-                    found: Any = await client.blpop(names, timeout=IDLE_S)
-                    claims = decode([found[1]]) if found else []
-                empty = not claims  # all that comes from here on, the next wait takes
+                claims = await self._claims(client, names, node_id, kind, free)
             except (redis.RedisError, OSError) as error:
                 log.warning("Redis is away: %s", error)
-                empty = False
                 await asyncio.sleep(1.0)
                 continue
             if claims and not self.journal.draining:  # else they are handed back with all that has not begun
                 await self._begin(node_id, kind, claims)
+
+    async def _claims(self, client: Any, names: Sequence[Any], node_id: int, kind: WorkKind,
+                      most: int) -> Sequence[tuple[str, int]]:  # fmt: skip
+        """Wait for claims. All that came by one call are taken, and started, at once."""
+        try:
+            found: Any = await client.blmpop(IDLE_S, len(names), *names, direction="LEFT", count=most)
+        except redis.ResponseError:  # one of the queues is no list: it is thrown away
+            claims, _ = await asyncio.to_thread(self.queues.take, node_id, kind, most=most)
+            return claims
+        return decode(found[1]) if found else []
 
     async def _begin(self, node_id: int, kind: WorkKind, claims: Sequence[tuple[str, int]]) -> None:
         places = {(task_id, fence): self.table.note(task_id, fence) for task_id, fence in claims}
