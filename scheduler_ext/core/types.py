@@ -35,7 +35,7 @@ class WorkKind(StrEnum):
     """A process of the node's agent."""
 
 
-PER_CHILD = {WorkKind.COROUTINE: 128, WorkKind.THREAD: 8}
+PER_CHILD = {WorkKind.COROUTINE: 512, WorkKind.THREAD: 8}
 """How many tasks of these kinds one pool child runs at once.
 
 Together they take the tier's vector once: each takes its part.

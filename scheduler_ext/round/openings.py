@@ -45,6 +45,8 @@ MANY: Final = 64
 """A round that claims more than so many gives nothing ahead: what comes then comes in crowds."""
 SHORT_EXAMPLES: Final = 8
 """The most examples of short tasks, each for an eighth of what a slot holds ahead."""
+BESIDE_EXAMPLES: Final = 64
+"""The most examples of tasks that run beside one another in a child."""
 CATEGORIES: Final = frozenset({Category.URGENT, Category.DELAYABLE})
 """Those whose tasks are waited for."""
 CROWDED: Final = frozenset({Reason.NO_SLOT, Reason.SHARE, Reason.RESERVED, Reason.PEAK})
@@ -145,7 +147,7 @@ class _Examples:
     def _of(self, example: TaskView) -> Iterator[TaskView]:
         expected, each, count = example.expected_us, 1, EXAMPLES
         if example.kind in PER_CHILD:
-            count = PER_CHILD[example.kind] // 2
+            count = min(BESIDE_EXAMPLES, PER_CHILD[example.kind] // 2)
         elif expected is not None and expected <= SHORT_US and not example.alone:
             each, count = max(1, MILLI // SHORT_EXAMPLES // share_milli(expected)), SHORT_EXAMPLES
             expected = max(1, expected) * each

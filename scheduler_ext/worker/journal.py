@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduler_ext.conf import MAX_BATCH
+from scheduler_ext.core.types import PER_CHILD, WorkKind
 from scheduler_ext.dispatch.refusals import Kind
 from scheduler_ext.sandbox.base import is_forsaken
 from scheduler_ext.sandbox.keeper import process_tree
@@ -36,6 +37,7 @@ BLOB_BYTES = 1_048_576
 # A slot: pid, open, count, current, limit, (pad), batch number (q), task to interrupt, outcome of the interruption,
 # MiB held.
 _ENTRY = struct.Struct("<16siiddBBxxxxxxii")  # id, fence, cap ms, began, ended, state, cancelled, blob offset, length
+_RUN = struct.Struct("<20xid8xB15x")  # of the same: cap ms, began, state
 # Made once: the name of a format is looked up on each call of the functions that take one.
 _DOUBLE, _BEGUN_AT, _BLOB_AT = (struct.Struct(f) for f in ("<d", "<id", "<ii"))
 REFUSED_AT = 32
@@ -43,12 +45,14 @@ _KINDS = tuple(Kind)
 HEADER_BYTES = 64
 SLOT_BYTES = 64
 ENTRY_BYTES = _ENTRY.size
-PLACES = 256
+PLACES = 2 * PER_CHILD[WorkKind.COROUTINE]
+"""As many run beside one another, and as many more have ended and are being recorded."""
 PLACE_BLOB = 2048
 SLOT_SIZE = SLOT_BYTES + ENTRIES * ENTRY_BYTES + BLOB_BYTES
 SIZE = SLOT_SIZE + PLACES * (ENTRY_BYTES + PLACE_BLOB)
 
-WAITING, BEGUN, ENDED, FREE = 0, 1, 2, 3
+FREE, WAITING, BEGUN, ENDED = 0, 1, 2, 3
+"""A table is free as it comes from the kernel, which gives it memory where something is noted."""
 _ALL_FREE = bytes([FREE]) * PLACES
 _PID, _OPEN, _COUNT, _CURRENT, _LIMIT, _BATCH, _INTERRUPT, _OUTCOME, _BASE_MB = 0, 4, 8, 12, 16, 24, 32, 36, 40
 
@@ -116,15 +120,11 @@ class Journal:
         """Create it for ``slots`` children, or open the one behind ``fd``."""
         self.slots = slots
         size = HEADER_BYTES + slots * SIZE
-        fresh = fd is None
         if fd is None:
             fd = os.memfd_create("slackwater-journal", 0)
             os.ftruncate(fd, size)
         self.fd = fd
         self._memory = mmap.mmap(fd, size)
-        if fresh:
-            for index in range(slots):
-                self.table(index).clear()
 
     @property
     def children(self) -> int:
@@ -202,7 +202,8 @@ class Journal:
 class Table:
     """One child's places for tasks that run side by side: coroutines and threads.
 
-    A place is noted before its task is started in the ledger, and free again once its end is recorded.
+    A place is noted before its task is started in the ledger, and free again once its end is recorded. The texts of ends
+    lie behind all entries, so that looking at those reads little.
     """
 
     __slots__ = ("_base", "_memory", "free", "index")
@@ -215,7 +216,10 @@ class Table:
         """Free places; the child's own list."""
 
     def _at(self, place: int) -> int:
-        return self._base + place * (ENTRY_BYTES + PLACE_BLOB)
+        return self._base + place * ENTRY_BYTES
+
+    def _blob_at(self, place: int) -> int:
+        return self._base + PLACES * ENTRY_BYTES + place * PLACE_BLOB
 
     def clear(self) -> None:
         """Free every place: a new child begins, or the account of a dead one is settled."""
@@ -238,8 +242,9 @@ class Table:
         if len(blob) > PLACE_BLOB:
             return
         at = self._at(place)
-        start = at + ENTRY_BYTES
-        self._memory[start : start + len(blob)] = blob
+        if blob:
+            start = self._blob_at(place)
+            self._memory[start : start + len(blob)] = blob
         _DOUBLE.pack_into(self._memory, at + 32, now)
         _BLOB_AT.pack_into(self._memory, at + 48, 0, len(blob))
         self._memory[at + 40] = ENDED
@@ -256,14 +261,19 @@ class Table:
         """True when the agent wants its task to end."""
         return bool(self._memory[self._at(place) + 41])
 
+    def is_any_over(self, moment: float) -> bool:
+        """Whether one that runs had reached its cap at a moment; much less work than to read all that is noted."""
+        entries = _RUN.iter_unpack(self._memory[self._base : self._at(PLACES)])
+        return any(state == BEGUN and began + cap_ms / 1000 < moment for cap_ms, began, state in entries)
+
     def entries(self) -> list[tuple[int, Entry]]:
-        states = self._memory[self._base + 40 : self._at(PLACES) : ENTRY_BYTES + PLACE_BLOB]
+        states = self._memory[self._base + 40 : self._at(PLACES) : ENTRY_BYTES]
         if states == _ALL_FREE:
             return []
         return [(place, self.entry(place)) for place, state in enumerate(states) if state != FREE]
 
     def entry(self, place: int) -> Entry:
-        return _entry(self._memory, self._at(place), self._at(place) + ENTRY_BYTES)
+        return _entry(self._memory, self._at(place), self._blob_at(place))
 
 
 class Slot:

@@ -181,6 +181,9 @@ class Watch:
     def _look_beside(self, slot: Slot) -> None:
         """Pass cancellations on; a task that does not end when its child cancels it takes the child with it."""
         table, now = self.journal.table(slot.index), time.monotonic()
+        self._asked = {key: at for key, at in self._asked.items() if key in self.asked}
+        if not self.asked and not table.is_any_over(now - BESIDE_GRACE_S):
+            return
         for place, entry in table.entries():
             if entry.state != BEGUN:
                 continue

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 import uuid
 
 import pytest
 
 from scheduler_ext.conf import MAX_BATCH, SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
-from scheduler_ext.worker.journal import BATCHES, BEGUN, PLACES, WAITING, Journal, Slot
+from scheduler_ext.worker.journal import (
+    BATCHES,
+    BEGUN,
+    ENDED,
+    ENTRY_BYTES,
+    PLACE_BLOB,
+    PLACES,
+    WAITING,
+    Journal,
+    Slot,
+)
 
 FLAGS = ("draining", "listened", "activated", "watched", "beside", "unheard")
 
@@ -91,6 +103,46 @@ def test_a_table_tells_the_places_that_are_held(journal: Journal) -> None:
     assert other.entries() == []
     last = [other.note(*claim) for claim in claims(PLACES)]
     assert [place for place, _ in other.entries()] == sorted(last), "every place, the last as well"
+
+
+def test_the_texts_of_ends_are_kept_by_place(journal: Journal) -> None:
+    table = journal.table(0)
+    texts = {table.note(*claim): f"the end of {claim[1]}".encode() for claim in claims(PLACES)}
+    for place, text in texts.items():
+        table.begin(place, 1000, 1.0)
+        table.end(place, 2.0, text)
+    assert {place: entry.blob for place, entry in table.entries()} == texts
+    assert {entry.state for _, entry in table.entries()} == {ENDED}
+    table.end(3, 3.0, bytes(PLACE_BLOB + 1))
+    assert table.entry(3).ended == 2.0, "what does not fit is left as it was"
+    table.clear()
+    assert table.entries() == []
+
+
+def test_a_table_tells_whether_any_that_runs_is_over_its_cap(journal: Journal) -> None:
+    table = journal.table(0)
+    waiting, ended, runs = (table.note(*claim) for claim in claims(3))
+    for place in (ended, runs):
+        table.begin(place, 2_500, 10.0)
+    table.end(ended, 11.0, b"")
+    assert not table.is_any_over(12.5)
+    assert table.is_any_over(12.6)
+    table.end(runs, 12.6, b"")
+    assert not table.is_any_over(12.6)
+    assert table.entry(waiting).state == WAITING
+
+
+def test_a_table_has_memory_where_something_is_noted(journal: Journal) -> None:
+    def held() -> int:
+        return os.fstat(journal.fd).st_blocks * 512
+
+    table, before = journal.table(0), held()
+    table.clear()
+    for claim in claims(PLACES):
+        place = table.note(*claim)
+        table.begin(place, 1000, 1.0)
+        table.end(place, 2.0, b"")
+    assert held() - before < PLACES * ENTRY_BYTES + 3 * mmap.PAGESIZE
 
 
 def test_the_largest_batch_that_settings_allow_fits() -> None:

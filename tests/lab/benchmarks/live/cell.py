@@ -1,7 +1,7 @@
 """A platform of a scenario's own: dispatcher, upkeep and workers as processes, and a clock by which work comes.
 
 Its tasks are coroutines that note when they begin and end, and sleep in between: what is measured is deciding, not
-the machine's processors. A coroutine takes a 128th of its tier, so a tier is made 128 times as large as the task.
+the machine's processors. A coroutine takes a 512th of its tier, so a tier is made 512 times as large as the task.
 """
 
 from __future__ import annotations
