@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import re
 import time
 import uuid
 from collections.abc import Iterable, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scheduler_ext.conf import BATCH_US, SHORT_US, SchedulerConf
 from scheduler_ext.core.types import Decision, QueueName, WorkKind
@@ -17,6 +18,9 @@ from scheduler_ext.dispatch import change_feed, redis_client
 from scheduler_ext.dispatch.keys import Keys
 from scheduler_ext.dispatch.refusals import Kind, refusals
 from scheduler_ext.dispatch.sender import Sender
+
+if TYPE_CHECKING:
+    import redis.asyncio
 
 log = logging.getLogger(__name__)
 
@@ -107,6 +111,20 @@ class QueueManager:
         except redis_client.RedisError:  # nobody else has the first any more
             return decode([first]), 0
         return decode([first, *entries]), left
+
+    async def wait_beside(self, client: redis.asyncio.Redis, node_id: int, kind: WorkKind, *, most: int,
+                          wait_s: float) -> list[tuple[str, int]]:  # fmt: skip
+        """Take claims of tasks that run beside others, waiting for the first: at most ``most`` of all that came by one call.
+
+        ``client`` is the loop's own. What comes together is started together, which costs little more than to start one.
+        """
+        names: list[Any] = self.keys.node_claims(node_id, kind)
+        try:
+            found: Any = await client.blmpop(wait_s, len(names), *names, direction="LEFT", count=most)
+        except redis_client.ResponseError:  # one of the queues is no list: it is thrown away
+            entries, _ = await asyncio.to_thread(self._taken, node_id, kind, most)
+            return decode(entries)
+        return decode(found[1]) if found else []
 
     def _taken(self, node_id: int, kind: WorkKind, most: int, *, has_us: int = -1) -> tuple[list[bytes], int]:
         """Entries of a batch that has ``has_us`` of work already (negative: none), and how many are left."""

@@ -8,7 +8,7 @@ import pytest
 
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_tasks.control.cancel import cancel
-from slackwater_tasks.models import Attempt
+from slackwater_tasks.models import Attempt, LiveTask
 from slackwater_tasks.submission.service import submit_many
 from tests.support.platform import Platform, children_of
 from tests.support.processes import ManagedProcess
@@ -23,6 +23,19 @@ def test_many_run_beside_one_another(platform: Platform, tmp_path: Path) -> None
     for way, count in (("nap", 60), ("doze", 12)):
         (folder := tmp_path / way).mkdir()
         _many_run_beside_one_another(platform, worker, way, count, folder)
+
+
+def test_hundreds_run_in_a_child_and_none_is_started_by_itself(platform: Platform, tmp_path: Path) -> None:
+    platform.dispatcher()
+    platform.upkeep()
+    platform.worker(concurrency=1)
+    go, count = tmp_path / "go", 300
+    ids = submit_many(platform.tenant, [{"handler": "test.nap_until", "args": [str(go)]}] * count).task_ids
+    running = LiveTask.objects.unscoped().filter(task_id__in=ids, state=TaskState.RUNNING)  # the test is no tenant
+    wait_until(lambda: running.count() == count, timeout=30, message="all run at once")
+    assert min(running.values_list("batch", flat=True)) > 1, "of those that came together none is started by itself"
+    go.touch()
+    wait_until(lambda: platform.unfinished() == 0, timeout=30, message="all are done")
 
 
 def _many_run_beside_one_another(

@@ -27,7 +27,7 @@ from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from scheduler_ext.core.work import Changes, Finished, Started
 from scheduler_ext.dispatch import redis_client
-from scheduler_ext.dispatch.queue_manager import QueueManager, decode
+from scheduler_ext.dispatch.queue_manager import QueueManager
 from scheduler_ext.ports import WorkStore
 from scheduler_ext.task.context import TaskInterrupted
 from scheduler_ext.task.output import output
@@ -123,8 +123,6 @@ class Beside:
 
     async def _take_loop(self, kind: WorkKind) -> None:
         client = redis_client.connect_async(self.redis_url, socket_timeout=2 * IDLE_S, socket_connect_timeout=2.0)
-        names: list[Any] = []
-        node_id = -1
         while True:
             if self.journal.draining or (free := self._free(kind)) <= 0:
                 self._room[kind].clear()
@@ -132,27 +130,15 @@ class Beside:
                     async with asyncio.timeout(WATCH_S):
                         await self._room[kind].wait()
                 continue
-            if node_id != self.journal.node_id:
-                node_id = self.journal.node_id
-                names = list(self.queues.keys.node_claims(node_id, kind))
+            node_id = self.journal.node_id
             try:
-                claims = await self._claims(client, names, node_id, kind, free)
+                claims = await self.queues.wait_beside(client, node_id, kind, most=free, wait_s=IDLE_S)
             except (redis.RedisError, OSError) as error:
                 log.warning("Redis is away: %s", error)
                 await asyncio.sleep(1.0)
                 continue
             if claims and not self.journal.draining:  # else they are handed back with all that has not begun
                 await self._begin(node_id, kind, claims)
-
-    async def _claims(self, client: Any, names: Sequence[Any], node_id: int, kind: WorkKind,
-                      most: int) -> Sequence[tuple[str, int]]:  # fmt: skip
-        """Wait for claims. All that came by one call are taken, and started, at once."""
-        try:
-            found: Any = await client.blmpop(IDLE_S, len(names), *names, direction="LEFT", count=most)
-        except redis.ResponseError:  # one of the queues is no list: it is thrown away
-            claims, _ = await asyncio.to_thread(self.queues.take, node_id, kind, most=most)
-            return claims
-        return decode(found[1]) if found else []
 
     async def _begin(self, node_id: int, kind: WorkKind, claims: Sequence[tuple[str, int]]) -> None:
         places = {(task_id, fence): self.table.note(task_id, fence) for task_id, fence in claims}

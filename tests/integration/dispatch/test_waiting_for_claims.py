@@ -1,7 +1,11 @@
-"""What a child takes when it waits for a claim: of a crowd as much as makes a batch, else the first."""
+"""What a child takes when it waits for a claim: of a crowd as much as makes a batch, else the first.
+
+Of tasks that run beside one another it takes all that came by one call, if it has so many places.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from uuid import UUID, uuid4
@@ -11,6 +15,7 @@ import redis
 
 from scheduler_ext.conf import SHORT_US, SchedulerConf
 from scheduler_ext.core.types import QueueName, WorkKind
+from scheduler_ext.dispatch import redis_client as clients
 from scheduler_ext.dispatch.queue_manager import QueueManager, encode
 
 NODE = 7
@@ -22,11 +27,12 @@ def queues(redis_client: redis.Redis) -> QueueManager:
     return QueueManager(redis_client, SchedulerConf(batch_max=4))
 
 
-def push(queues: QueueManager, *expected: int, queue: QueueName = QueueName.URGENT, after_s: float = 0.0) -> list[str]:
+def push(queues: QueueManager, *expected: int, queue: QueueName = QueueName.URGENT, after_s: float = 0.0,
+         kind: WorkKind = WorkKind.PROCESS) -> list[str]:  # fmt: skip
     """Push claims of tasks that are expected to run so many microseconds; their ids."""
     ids = [str(uuid4()) for _ in expected]
     time.sleep(after_s)
-    key = queues.keys.claims(NODE, WorkKind.PROCESS, queue)
+    key = queues.keys.claims(NODE, kind, queue)
     queues.client.rpush(key, *(encode(one, 1, us) for one, us in zip(ids, expected, strict=True)))
     return ids
 
@@ -95,3 +101,39 @@ def test_a_claim_that_was_taken_is_run_though_redis_goes_away(
 
     monkeypatch.setattr(queues, "_take", away)
     assert taken(queues) == (ids[:1], 0)
+
+
+# -- of tasks that run beside one another -----------------------------------------------------------------------------
+BESIDE = WorkKind.COROUTINE
+
+
+def taken_beside(queues: QueueManager, url: str, *, most: int = 512, wait_s: float = 20.0) -> list[str]:
+    async def taking() -> list[tuple[str, int]]:
+        async with clients.connect_async(url) as client:
+            return await queues.wait_beside(client, NODE, BESIDE, most=most, wait_s=wait_s)
+
+    return [task_id for task_id, _ in asyncio.run(taking())]
+
+
+def test_all_that_comes_by_one_call_is_taken_by_who_waits(queues: QueueManager, redis_url: str) -> None:
+    found: list[list[str]] = []
+    waiting = threading.Thread(target=lambda: found.append(taken_beside(queues, redis_url)))
+    waiting.start()
+    ids = push(queues, *[SHORT_US + 1] * 300, after_s=0.2, kind=BESIDE)
+    waiting.join(20)
+    assert found == [ids]
+
+
+def test_no_more_are_taken_than_there_are_places_and_urgent_ones_first(queues: QueueManager, redis_url: str) -> None:
+    later = push(queues, 10, 10, queue=QueueName.DELAYABLE, kind=BESIDE)
+    urgent = push(queues, 0, 10, 10, kind=BESIDE)
+    takes = [taken_beside(queues, redis_url, most=2) for _ in range(3)]
+    assert takes == [urgent[:2], urgent[2:], later]
+    assert taken_beside(queues, redis_url, wait_s=0.1) == []
+
+
+def test_a_queue_that_is_no_list_is_thrown_away(queues: QueueManager, redis_url: str) -> None:
+    queues.client.set(queues.keys.claims(NODE, BESIDE, QueueName.URGENT), "junk")
+    ids = push(queues, 10, 10, queue=QueueName.DELAYABLE, kind=BESIDE)
+    assert taken_beside(queues, redis_url) == ids
+    assert queues.is_empty(NODE, BESIDE)
