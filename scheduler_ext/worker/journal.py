@@ -206,14 +206,20 @@ class Table:
     lie behind all entries, so that looking at those reads little.
     """
 
-    __slots__ = ("_base", "_memory", "free", "index")
+    __slots__ = ("_base", "_free", "_memory", "index")
 
     def __init__(self, memory: mmap.mmap, base: int, index: int) -> None:
         self._memory = memory
         self._base = base
         self.index = index
-        self.free: list[int] = list(range(PLACES - 1, -1, -1))
+        self._free: list[int] | None = None
+
+    @property
+    def free(self) -> list[int]:
         """Free places; the child's own list."""
+        if self._free is None:
+            self._free = list(range(PLACES - 1, -1, -1))
+        return self._free
 
     def _at(self, place: int) -> int:
         return self._base + place * ENTRY_BYTES
@@ -263,14 +269,22 @@ class Table:
 
     def is_any_over(self, moment: float) -> bool:
         """Whether one that runs had reached its cap at a moment; much less work than to read all that is noted."""
+        if BEGUN not in self._states():
+            return False
         entries = _RUN.iter_unpack(self._memory[self._base : self._at(PLACES)])
         return any(state == BEGUN and began + cap_ms / 1000 < moment for cap_ms, began, state in entries)
 
     def entries(self) -> list[tuple[int, Entry]]:
-        states = self._memory[self._base + 40 : self._at(PLACES) : ENTRY_BYTES]
-        if states == _ALL_FREE:
+        if not self.holds():
             return []
-        return [(place, self.entry(place)) for place, state in enumerate(states) if state != FREE]
+        return [(place, self.entry(place)) for place, state in enumerate(self._states()) if state != FREE]
+
+    def holds(self) -> bool:
+        """Whether any place is held."""
+        return self._states() != _ALL_FREE
+
+    def _states(self) -> bytes:
+        return self._memory[self._base + 40 : self._at(PLACES) : ENTRY_BYTES]
 
     def entry(self, place: int) -> Entry:
         return _entry(self._memory, self._at(place), self._blob_at(place))

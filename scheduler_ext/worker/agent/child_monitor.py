@@ -96,7 +96,7 @@ class Watch:
             else:
                 if slot.is_open:
                     self._look_at(slot)
-                if self.journal.beside:
+                if self.journal.beside and index % BATCHES == 0:  # a child's table is that of its first slot
                     self._look_beside(slot)
 
     def _look_at(self, slot: Slot) -> None:
@@ -138,7 +138,7 @@ class Watch:
     def _over_memory(self, slot: Slot, entry: Entry) -> bool:
         if self._memory is None:
             return False
-        if self.journal.beside and self.journal.table(slot.index - slot.index % BATCHES).entries():
+        if self.journal.beside and self.journal.table(slot.index - slot.index % BATCHES).holds():
             self._memory.has_company(slot.pid, entry.task_id, entry.fence)
             return False
         unknown: tuple[type[Exception], ...] = (LookupError, *self.store.faults)
@@ -172,7 +172,7 @@ class Watch:
         """Kill every child that still runs something: what it runs goes back, and spends no attempt."""
         for index in range(self.journal.slots):
             slot = self.journal.slot(index)
-            if slot.pid and (slot.is_open or self.journal.table(index).entries()):
+            if slot.pid and (slot.is_open or self.journal.table(index).holds()):
                 for each in self.journal.slots_of(index // BATCHES):
                     self._verdicts[each.index] = (slot.pid, Outcome.PREEMPTED)
                 kill(slot.pid)
@@ -292,7 +292,7 @@ class Watch:
         slots = range(self.journal.slots)
         held = {index // BATCHES for index in slots if self.journal.slot(index).is_open}
         if self.journal.beside:
-            held |= {index // BATCHES for index in slots if self.journal.table(index).entries()}
+            held |= {index // BATCHES for index in slots[::BATCHES] if self.journal.table(index).holds()}
         return len(held)
 
 

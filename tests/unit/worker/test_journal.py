@@ -94,13 +94,14 @@ def test_a_narrowed_batch_runs_to_its_end(journal: Journal) -> None:
 def test_a_table_tells_the_places_that_are_held(journal: Journal) -> None:
     table, other = journal.table(0), journal.table(BATCHES)
     assert table.entries() == []
+    assert not table.holds()
     five = claims(5)
     places = [table.note(*claim) for claim in five]
     table.begin(places[3], 1000, 1.0)
     table.release(places[1])
     held = {entry.task_id: (place, entry.state) for place, entry in table.entries()}
     assert held == {five[n][0]: (places[n], BEGUN if n == 3 else WAITING) for n in (0, 2, 3, 4)}
-    assert other.entries() == []
+    assert (table.holds(), other.holds(), other.entries()) == (True, False, [])
     last = [other.note(*claim) for claim in claims(PLACES)]
     assert [place for place, _ in other.entries()] == sorted(last), "every place, the last as well"
 
