@@ -30,9 +30,9 @@ from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.queue_manager import QueueManager
 from scheduler_ext.ports import WorkStore
 from scheduler_ext.task.context import TaskInterrupted
-from scheduler_ext.task.output import output
 from scheduler_ext.worker.child.claims import Starting
 from scheduler_ext.worker.child.handler_call import WORDS, Bodies, End
+from scheduler_ext.worker.child.recorder import Recorder
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Journal, Table, to_unix_s
 
@@ -62,8 +62,11 @@ class Beside:
 
     def __init__(self, conf: SchedulerConf, journal: Journal, table: Table, bodies: Bodies, store: WorkStore,
                  queues: QueueManager, events: TaskEvents, redis_url: str, kinds: Sequence[WorkKind], worker: str,
-                 sample: Callable[[Started, float], None]) -> None:  # fmt: skip
-        """``kinds``: those of which this process exports handlers. ``sample`` gets each run time."""
+                 sample: Callable[[Started, float], None], recorder: Recorder) -> None:  # fmt: skip
+        """``kinds``: those of which this process exports handlers. ``sample`` gets each run time.
+
+        ``store`` is for starts and for what tasks ask; the ``recorder``'s thread records meanwhile.
+        """
         self.conf = conf
         self.journal = journal
         self.table = table
@@ -75,8 +78,11 @@ class Beside:
         self.kinds = tuple(kinds)
         self.worker = worker
         self.sample = sample
+        self.recorder = recorder
         self.running: dict[int, _Running] = {}
         self._ended: list[tuple[int, Finished]] = []
+        self._recorded: list[tuple[int, Finished]] = []
+        """What is being recorded."""
         self._ledger = ThreadPoolExecutor(1, thread_name_prefix="beside-ledger")
         self._threads = ThreadPoolExecutor(PER_CHILD[WorkKind.THREAD], thread_name_prefix="beside-task")
         self._thread = threading.Thread(target=self._main, name="beside", daemon=True)
@@ -85,8 +91,8 @@ class Beside:
         self._thread.start()
 
     def busy(self) -> bool:
-        """True while something runs or waits to be recorded."""
-        return bool(self.running or self._ended)
+        """True while something runs or is not recorded yet."""
+        return bool(self.running or self._ended or self._recorded)
 
     def _main(self) -> None:
         while True:
@@ -198,21 +204,21 @@ class Beside:
             await self._some_ended.wait()
             await asyncio.sleep(GATHER_S)
             self._some_ended.clear()
-            batch, self._ended = self._ended, []
-            if not batch:
+            self._recorded, self._ended = self._ended, []
+            if not self._recorded:
                 continue
-            changes = await self._in_ledger(self._record, [f for _, f in batch])
-            for place, _ in batch:
+            recording = self.recorder.beside(self.journal.node_id, [finished for _, finished in self._recorded])
+            changes = await asyncio.wrap_future(recording)
+            for place, _ in self._recorded:
                 self.table.release(place)
+            self._recorded = []
             for room in self._room.values():
                 room.set()
-            await asyncio.to_thread(self.queues.tell, changes, room=True)
-            await asyncio.to_thread(self.events.send)
+            await asyncio.to_thread(self._tell, changes)
 
-    def _record(self, ended: Sequence[Finished]) -> Changes:
-        if output.waiting:
-            output.flush()
-        return self.store.record(self.journal.node_id, ended)
+    def _tell(self, changes: Changes) -> None:
+        self.queues.tell(changes, room=True)
+        self.events.send()
 
     # -- caps and cancels ---------------------------------------------------------------------------------------------
     async def _watch(self) -> None:

@@ -7,7 +7,7 @@ import queue
 import time
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 from scheduler_ext.core.work import Changes, Finished, Started
@@ -84,6 +84,19 @@ class Recorder:
         """
         self._ran.append(_Batch(slot, node_id, ended, heard, hint))
         self._thread.submit(self._record)
+
+    def beside(self, node_id: int, ended: Sequence[Finished]) -> Future[Changes]:
+        """Have recorded what ran beside the child's batches; what it changed is for the caller to tell."""
+        return self._thread.submit(self._beside, node_id, ended)
+
+    def _beside(self, node_id: int, ended: Sequence[Finished]) -> Changes:
+        try:
+            return record(self.store, node_id, ended)
+        except Exception:
+            if len(ended) > 1:  # as with batches: what is wrong with one costs no other its end
+                return [change for each in ended for change in self._beside(node_id, [each])]
+            log.exception("the end of %s could not be recorded", ended[0].task_id)
+            return []
 
     def tell(self, slot: Slot, changes: Changes, heard: Sequence[tuple[Started, Finished]], *, hint: bool) -> None:
         """Give back the slot of a batch that its child has recorded by itself, and have told what that changed."""

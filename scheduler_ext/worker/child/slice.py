@@ -111,7 +111,7 @@ class Child:
         kinds = sorted({e.kind for e in handlers.exported().values() if e.kind in PER_CHILD})
         self.beside = (
             Beside(conf, journal, self.table, self.bodies, further("beside"), self.queues, TaskEvents(app, hostname),
-                   redis_url, kinds, self.worker, self._sample)
+                   redis_url, kinds, self.worker, self._sample, self.recorder)
             if kinds
             else None
         )  # fmt: skip

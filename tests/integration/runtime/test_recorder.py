@@ -110,3 +110,17 @@ def test_one_that_the_ledger_refuses_takes_no_other_with_it(
     assert calls == [1, 2, 1, 1]
     assert states() == [TaskState.SUCCEEDED, None, TaskState.SUCCEEDED]
     assert "a batch of 1 could not be recorded" in caplog.text
+
+
+def test_what_ran_beside_the_batches_is_recorded_and_one_refused_holds_nobody_up(
+    cell: Rounds, tenant: Tenant, recorder: Recorder, store: Counting, caplog: pytest.LogCaptureFixture
+) -> None:
+    tasks, now, node_id = running(cell, tenant), time.time(), cell.worker.node.pk
+    store.spoilt = tasks[1].task_id
+    ended = [Finished(one.task_id, one.fence, Outcome.SUCCEEDED, now, now) for one in tasks]
+    changes = recorder.beside(node_id, ended).result(20)
+    assert [change[0] for change in changes] == [tasks[0].task_id, tasks[2].task_id]
+    assert calls == [3, 1, 1, 1]
+    assert states() == [TaskState.SUCCEEDED, None, TaskState.SUCCEEDED]
+    assert f"the end of {tasks[1].task_id} could not be recorded" in caplog.text
+    assert recorder.idle(), "none of it had a slot of the journal"
