@@ -235,7 +235,8 @@ class Table:
     def note(self, task_id: str, fence: int) -> int:
         """Take a free place for a claim; ``IndexError`` when there is none."""
         place = self.free.pop()
-        _ENTRY.pack_into(self._memory, self._at(place), uuid.UUID(task_id).bytes, fence, 0, 0.0, 0.0, WAITING, 0, 0, 0)
+        raw = bytes.fromhex(task_id.replace("-", ""))
+        _ENTRY.pack_into(self._memory, self._at(place), raw, fence, 0, 0.0, 0.0, WAITING, 0, 0, 0)
         return place
 
     def begin(self, place: int, cap_ms: int, now: float) -> None:

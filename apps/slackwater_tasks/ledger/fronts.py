@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Final
 
-from scheduler_ext.core.types import CLIENT, LATE_GROUP, Behind, TenantView
-from slackwater_tasks.ledger.snapshot_rows import LineInfo, Reference, Sort
+from scheduler_ext.core.types import CLIENT, LATE_GROUP, Behind, LineView, NodeView, Opening, TenantView, WorkKind
+from slackwater_tasks.ledger.snapshot_rows import LineInfo, Reference, Sort, room_of
 
 HEADS_PER_LINE: Final = 8
 """The least number of tasks of a line that a round looks at; more while few lines are active."""
@@ -43,7 +43,29 @@ class Depth:
         self._lines = 1
         self._cut = False
         self._want = FEW
+        self._further = False
+        """Whether to look further than the last round did, whatever room there is."""
         self._looked = float("-inf")
+        self._kinds: Collection[WorkKind] = tuple(WorkKind)
+        """The kinds of work that stood at the heads of lines."""
+        self._seen = 0
+        self.reach = 0
+        """The room that what is looked at may need."""
+
+    def measure(self, nodes: Sequence[NodeView], given: Sequence[Opening]) -> int:
+        """The most tasks that the nodes, and what is ``given`` ahead, could take.
+
+        To look at as many as there is room for work of the kinds at the heads of lines is enough, as long as it is used.
+        """
+        room = sum(map(room_of, nodes)) + sum(each.places * each.slot_milli for each in given)
+        near = sum(room_of(node, self._kinds) for node in nodes) + sum(each.places for each in given)
+        self.reach = room if self._further else min(room, max(FEW, near))
+        return room
+
+    def saw(self, lines: Iterable[LineView]) -> None:
+        """Note what stands at the heads of lines."""
+        kinds = [task.kind for line in lines for task in line.heads]
+        self._kinds, self._seen = set(kinds) or self._kinds, len(kinds)
 
     def found(self, lines: int, *, cut: bool) -> None:
         """Note how many lines were active, and whether tasks were left out."""
@@ -62,29 +84,30 @@ class Depth:
             return True
         return False
 
-    def heads(self, room: int) -> int:
+    def heads(self) -> int:
         """How many tasks of each line to look at: a little more than an even split.
 
         Where a line has less, the next round fills what is left.
         """
-        wanted = self._wanted(room)
+        wanted = self._wanted()
         part = wanted // self._lines + wanted // 16 + HEADS_PER_LINE
         return max(HEADS_PER_LINE, min(part, MAX_NOMINATED // self._lines))
 
-    def most(self, room: int) -> int:
+    def most(self) -> int:
         """How many lines of each sort to look at where not all are: a little more than the claims a round can make."""
-        wanted = self._wanted(room)
+        wanted = self._wanted()
         return wanted + wanted // 8 + FEW
 
-    def heads_of(self, lines: int, room: int) -> int:
+    def heads_of(self, lines: int) -> int:
         """How many tasks of each of so many lines to look at."""
-        return self._wanted(room) // max(1, lines) + HEADS_IN_CROWD
+        return self._wanted() // max(1, lines) + HEADS_IN_CROWD
 
-    def _wanted(self, room: int) -> int:
-        return min(room, self._want, self._limit)
+    def _wanted(self) -> int:
+        return min(self.reach, self._want, self._limit)
 
     def adapt(self, *, decided: int, more: bool) -> bool:
         """Look further next time where room was left; True if that round should come at once."""
+        self._further = more and decided < self._seen
         if not more:
             self._want = max(FEW, 2 * decided, self._want // 4)
             return False

@@ -56,7 +56,6 @@ from slackwater_tasks.ledger.snapshot_rows import (
     node_view,
     pool_view,
     read_row,
-    room_of,
     set_apart,
     submitted_s,
     tenant_view,
@@ -88,7 +87,6 @@ class PgRoundStore(RoundStore):
         self._epoch = 0
         self._last: Snapshot | None = None
         self.depth = Depth(conf.round_limit)
-        self._room = 0
 
     # -- leadership ---------------------------------------------------------------------------------------------------
     def lead(self, holder: str) -> Lead:
@@ -157,7 +155,7 @@ class PgRoundStore(RoundStore):
             self.withdraw()  # what was decided ahead may be decided otherwise now
         recent = self.ahead.recent()
         # As many heads as the room of the last round asks for come along, unless something must go before them.
-        heads = self.depth.heads(self._room) if self._room and not (self.rates.limits or self.reference.paused) else 0
+        heads = self.depth.heads() if self.depth.reach and not (self.rates.limits or self.reference.paused) else 0
         crowded = self._crowded()
         early = (sql.snapshot.FRONTS, ()) if crowded else (sql.snapshot.NOMINATE, (heads,))
         with conn.pipeline():
@@ -174,11 +172,12 @@ class PgRoundStore(RoundStore):
         now = time.time()
         over = self._ends(now) if ends else {}
         nodes = self._nodes(node_rows, flights, given, over)
-        room = self._room = sum(map(room_of, nodes)) + sum(each.places * each.slot_milli for each in given)
+        room = self.depth.measure(nodes, given)
         rates = self.rates.count(conn)
         if rates and room:
             self.rates.unpark(conn)
         lines, behind = self._look(room, tenants, pools, kept.line_id, found, None if crowded else heads)
+        self.depth.saw(lines)
         if ends:
             lines = running_ends.with_longest(conn, lines, self.reference.run_times)
         if rates:
@@ -357,14 +356,14 @@ class PgRoundStore(RoundStore):
         if not self.depth.looks(room):
             return (), ()
         if heads is None:
-            return self._look_at_some(room, tenants, pools, keep, found)
-        wanted = self.depth.heads(room)
-        rows = found if found is not None and wanted == heads else nominate(self.db.conn, wanted, self.reference.paused)
-        by_line = self._by_line(rows)
-        self.depth.found(len(by_line), cut=any(len(found) == wanted for found in by_line.values()))
+            return self._look_at_some(tenants, pools, keep, found)
+        wanted = self.depth.heads()
+        rows = found if found is not None and wanted <= heads else nominate(self.db.conn, wanted, self.reference.paused)
+        by_line = {line: rows[:wanted] for line, rows in self._by_line(rows).items()}
+        self.depth.found(len(by_line), cut=any(len(rows) == wanted for rows in by_line.values()))
         return self._line_views(by_line), ()
 
-    def _look_at_some(self, room: int, tenants: Mapping[int, TenantView], pools: Collection[str], keep: int,
+    def _look_at_some(self, tenants: Mapping[int, TenantView], pools: Collection[str], keep: int,
                       found: Sequence[Any] | None) -> tuple[tuple[LineView, ...], tuple[Behind, ...]]:  # fmt: skip
         """The same for the lines that may come to their turn."""
         fronts = found if found is not None else self.db.conn.execute(sql.snapshot.FRONTS).fetchall()
@@ -374,9 +373,9 @@ class PgRoundStore(RoundStore):
             self._refresh(force=True)  # what belongs to new tenants is looked at by the next round
         past_use = use.grown if use is not None else {}
         foremost = Foremost(known, tenants, pools, past_use, cell=self.conf.cell, keep=abs(keep))
-        chosen = foremost.choose(zip(numbers, groups, ranks, strict=True), self.depth.most(room))
+        chosen = foremost.choose(zip(numbers, groups, ranks, strict=True), self.depth.most())
         self.depth.found(len(numbers), cut=True)
-        rows = nominate(self.db.conn, self.depth.heads_of(len(chosen), room), known.paused, chosen)
+        rows = nominate(self.db.conn, self.depth.heads_of(len(chosen)), known.paused, chosen)
         return self._line_views(self._by_line(rows)), foremost.waits(self._pool)
 
     def _by_line(self, rows: Sequence[Any]) -> dict[int, list[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
@@ -183,10 +183,12 @@ def node_view(row: tuple[Any, ...], flight: Flight, ends: tuple[RunEnd, ...] = (
     )  # fmt: skip
 
 
-def room_of(node: NodeView) -> int:
-    """The most tasks the node could take."""
-    room = sum(
-        max(0, node.slots.get(k, 0) - node.exclusive_count.get(k, 0)) for k in node.slots if k is not WorkKind.PROCESS
-    )
-    children = max(0, node.slots.get(WorkKind.PROCESS, 0) - node.exclusive_count.get(WorkKind.PROCESS, 0))
+def room_of(node: NodeView, kinds: Collection[WorkKind] = tuple(WorkKind)) -> int:
+    """The most tasks of these kinds the node could take."""
+    counts = node.exclusive_count
+    room = sum(max(0, slots - counts.get(kind, 0)) for kind, slots in node.slots.items()
+               if kind in kinds and kind is not WorkKind.PROCESS)  # fmt: skip
+    if WorkKind.PROCESS not in kinds:
+        return room
+    children = max(0, node.slots.get(WorkKind.PROCESS, 0) - counts.get(WorkKind.PROCESS, 0))
     return room + max(0, children * MILLI - node.batch_milli) + MILLI * max(0, places(node.passing, node.ahead))

@@ -10,7 +10,7 @@ from django.db import connection
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import TaskState
-from scheduler_ext.core.types import RoundResult
+from scheduler_ext.core.types import RoundResult, WorkKind
 from scheduler_ext.dispatch.dispatcher import Dispatcher
 from scheduler_ext.dispatch.queue_manager import QueueManager
 from slackwater.wiring import engine
@@ -28,7 +28,7 @@ from tests.support.api import client_of, furnish
 from tests.support.hand_worker import HOLDER, HandWorker
 
 pytestmark = pytest.mark.django_db(transaction=True)
-ELSEWHERE = "demo.elsewhere"
+ELSEWHERE, NAP = "demo.elsewhere", "demo.nap"
 LEARNT = """
 INSERT INTO slackwater_tasks_runtime (tenant_id, key, samples, mean_us, updated_at) VALUES (%s, 'demo.echo', 50, %s, now())
 """
@@ -89,6 +89,27 @@ def test_where_all_find_room_the_next_rounds_look_further_at_once(cell: Cell) ->
     assert sum(result.claimed for result in found) == 1_000
     assert found[0].nominated <= 2 * FEW < found[-2].nominated
     assert len(found) <= 5
+
+
+def test_no_more_is_looked_at_than_there_is_room_for_work_of_its_kind(cell: Cell) -> None:
+    """The free process slots of a node are no reason to look at more coroutines than it has places for."""
+    nap = Handler.objects.create(name=NAP, kind=WorkKind.COROUTINE).pk
+    cell.node.slots, cell.node.handlers = {"process": 4, "coroutine": 400}, [*cell.node.handlers, nap]
+    cell.node.save()
+    cell.store.reference.read_at = float("-inf")
+    cell.submit(2_000, NAP)
+    first = cell.rounds()
+    assert sum(result.claimed for result in first) == 380, "delayable work leaves a twentieth free"
+    LiveTask._plain.filter(state=TaskState.QUEUED).delete()
+    full = cell.rounds()
+    assert sum(result.claimed for result in full) == 380
+    assert full[-1].nominated < 500, "400, a sixteenth more and a few; not twice as many"
+    cell.submit(1)
+    held = LiveTask._plain.filter(state=TaskState.QUEUED)
+    held.filter(pk__in=list(held.values_list("pk", flat=True)[:30])).delete()
+    assert sum(result.claimed for result in cell.rounds()) == 30, "the process task stands behind a thousand"
+    LiveTask._plain.filter(handler_id=nap, state=TaskState.READY).delete()
+    assert sum(result.claimed for result in cell.rounds()) == 1
 
 
 def test_what_cannot_start_at_the_front_does_not_hide_what_can(cell: Cell) -> None:

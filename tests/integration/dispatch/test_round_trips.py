@@ -81,7 +81,11 @@ def test_the_heads_of_the_lines_come_with_what_is_in_flight_while_there_is_as_mu
     submit(tenant, plain)
     assert cell.dispatcher.run_round().claimed == 1
     assert apart == []
-    cell.store._room = 1  # another room than there is
+    cell.store.depth.reach *= 100  # more room than there is: more came along than is looked at
+    submit(tenant, plain)
+    assert cell.dispatcher.run_round().claimed == 1
+    assert apart == []
+    cell.store.depth.reach = 1  # less than there is
     submit(tenant, plain)
     assert cell.dispatcher.run_round().claimed == 1
     assert len(apart) == 1
