@@ -53,7 +53,7 @@ def test_the_small_measurements_run(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     lines = [json.loads(text) for text in done.stdout.strip().splitlines()]
     assert [(row["step"], row["batch"]) for row in lines] == [
-        (step, size) for size in (1, 20) for step in ("claim", "start", "finish")
+        (step, size) for size in (1, 20) for step in ("submit", "claim", "start", "finish")
     ]
     assert all(row["us"] >= row["postgres_us"] > 0 for row in lines)
 
