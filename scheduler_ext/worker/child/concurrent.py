@@ -200,6 +200,9 @@ class Beside:
 
     # -- recording ----------------------------------------------------------------------------------------------------
     async def _record_loop(self) -> None:
+        self._ended = self._recorded + self._ended  # of a loop that failed: to record them again is safe
+        if self._ended:
+            self._some_ended.set()
         while True:
             await self._some_ended.wait()
             await asyncio.sleep(GATHER_S)
@@ -217,8 +220,11 @@ class Beside:
             await asyncio.to_thread(self._tell, changes)
 
     def _tell(self, changes: Changes) -> None:
-        self.queues.tell(changes, room=True)
-        self.events.send()
+        try:
+            self.queues.tell(changes, room=True)
+            self.events.send()
+        except Exception:  # the loop, and all that runs in it, is worth more
+            log.exception("what has ended could not be told")
 
     # -- caps and cancels ---------------------------------------------------------------------------------------------
     async def _watch(self) -> None:
