@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from scheduler_ext.core.errors import DoesNotFit
@@ -68,6 +69,29 @@ class Arguments:
             if name not in kwargs and name not in given:
                 raise DoesNotFit("must be given: the handler needs it", field=path(f"kwargs.{name}"))
 
+    def surely_fit(self, args: Sequence[Sequence[Any]], kwargs: Sequence[Mapping[str, Any]]) -> bool:
+        """Whether the arguments of many calls are right by their classes alone. False tells nothing: check each.
+
+        ``args``, ``kwargs``: of each call; nothing where no call has any.
+        """
+        count = len(args[0]) if args else 0
+        columns = columns_of(kwargs) if kwargs else {}
+        if columns is None or CALL in columns or any(len(each) != count for each in args):
+            return False
+        given = self._positional[:count]
+        checks = [self._known[name] for name in given] + [self._rest] * (count - len(given))
+        for name in columns:
+            if name.__class__ is not str or name in given:
+                return False
+            checks.append(self._known.get(name) or self._more)
+        if any(name not in given and name not in columns for name in self.required):
+            return False
+        each = [*zip(*args, strict=True), *columns.values()] if args else columns.values()
+        return all(
+            check is not None and set(map(type, values)) <= set(check.classes)
+            for check, values in zip(checks, each, strict=True)
+        )
+
     def _check_positional(self, args: list[Any], path: Callable[[str], str]) -> list[str]:
         """The names of the parameters that positional arguments fill."""
         names = self._positional
@@ -84,6 +108,17 @@ class Arguments:
         near = difflib.get_close_matches(name[:60], self._known, n=1)
         known = ", ".join(self._known) or "none"
         return f"; did you mean {near[0]}?" if near else f"; known are {known}"
+
+
+def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]] | None:
+    """What mappings that have the same names have under each of them; None for others."""
+    names = tuple(rows[0])
+    if any(count != len(names) for count in map(len, rows)):
+        return None
+    try:
+        return {name: tuple(map(itemgetter(name), rows)) for name in names}
+    except KeyError:
+        return None
 
 
 class _Check:

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.task.arguments import Arguments
 from slackwater_tasks.ledger import copy_format
-from slackwater_tasks.spec import parse_task, parse_tasks
+from slackwater_tasks.spec import dump_payload, parse_task, parse_tasks
+from slackwater_tasks.submission.alike import texts_of
 
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(-1, 3), st.just(1.0), st.text(max_size=3), st.just("demo.echo"),
@@ -106,3 +108,60 @@ def test_lines_of_one_kind_differ_only_where_they_may() -> None:
     lines = list(copy_format.alike(items, lambda item: item[0], row, vary))
     assert lines == [copy_format.line(row(item)) for item in items]
     assert made[:2] == [1, 3], "a row is built once for each kind"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4) | st.sampled_from(["\x00", "\ud800", "$from"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2) | st.integers(), inner, max_size=2),
+    max_leaves=6,
+)  # fmt: skip
+
+
+@given(many=st.lists(st.lists(JSON, max_size=3), min_size=1, max_size=4))
+def test_arguments_are_written_together_as_each_is(many: list[list[Any]]) -> None:
+    texts = texts_of(many, (list,))
+    if texts is not None:
+        assert texts == [dump_payload(args, {}, "")[0] for args in many]
+
+
+NAMES = ["a", "b", "c"]
+TYPE = st.sampled_from([{}, *({"type": name} for name in ("integer", "number", "string", "boolean", "null", "array"))])
+SCHEMAS = st.fixed_dictionaries(
+    {
+        "x-positional": st.sampled_from([[], ["a"], ["a", "b"]]),
+        "properties": st.fixed_dictionaries(dict.fromkeys(NAMES, TYPE)),
+        "required": st.lists(st.sampled_from(NAMES), max_size=2, unique=True),
+        "additionalProperties": st.booleans() | TYPE,
+    },
+    optional={"x-rest": TYPE},
+)
+PLAIN = st.none() | st.booleans() | st.integers() | st.just(1.5) | st.text(max_size=2) | st.lists(st.none(), max_size=1)
+CALLS = st.lists(
+    st.tuples(st.lists(PLAIN, max_size=3), st.dictionaries(st.sampled_from([*NAMES, "d", "$celery"]), PLAIN, max_size=3)),
+    min_size=1, max_size=3,
+)  # fmt: skip
+
+
+@given(schema=SCHEMAS, calls=CALLS)
+def test_what_surely_fits_is_not_refused(schema: dict[str, Any], calls: list[tuple[list[Any], dict[str, Any]]]) -> None:
+    arguments = Arguments(schema)
+    if arguments.surely_fit([each[0] for each in calls], [each[1] for each in calls]):
+        for call in calls:
+            arguments.check_payload(dump_payload(*call, ""), str)
+
+
+def test_plain_types_surely_fit_and_what_a_schema_must_say_does_not() -> None:
+    whole = {"type": "integer"}
+    arguments = Arguments({"x-positional": ["a"], "properties": {"a": whole}, "required": ["a"],
+                           "additionalProperties": False})  # fmt: skip
+    assert arguments.surely_fit([[1], [2]], ())
+    assert arguments.surely_fit((), [{"a": 1}, {"a": 2}])
+    unsure: list[tuple[Any, Any]] = [
+        ([[1], [True]], ()),
+        ([[1], []], ()),
+        ((), [{"a": 1}, {"b": 1}]),
+        ([[1]], [{"a": 1}]),
+        ((), ()),
+    ]
+    for some, named in unsure:
+        assert not arguments.surely_fit(some, named)

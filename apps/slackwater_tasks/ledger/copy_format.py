@@ -67,14 +67,14 @@ def alike(items: Iterable[T], key: Callable[[T], Any], row: Callable[[T], Sequen
         kind = key(item)
         parts = known.get(kind)
         if parts is None:
-            parts = known[kind] = _between(row(item), places)
+            parts = known[kind] = between(row(item), places)
         made = parts[0]
         for number, value in enumerate(values, 1):
             made += value(item) + parts[number]
         yield made
 
 
-def _between(row: Sequence[Any], places: Sequence[int]) -> list[str]:
+def between(row: Sequence[Any], places: Sequence[int]) -> list[str]:
     """The text before, between and after the columns of ``places``, which are in order."""
     cells = [text(value) for value in row]
     for place in places:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import uuid
-from typing import Any
+from collections import deque
+from functools import partial
+from itertools import repeat
+from typing import Any, Final
 
 import uuid_utils.compat
 from django.db import models
@@ -11,12 +14,24 @@ from django.db import models
 from scheduler_ext.core.states import FINAL, TaskState
 from slackwater_tenants.scoping import TenantOwned
 
+_set_int: Final = vars(uuid.UUID)["int"].__set__
+_set_is_safe: Final = vars(uuid.UUID)["is_safe"].__set__
+_exhaust: Final = partial(deque[Any], maxlen=0)
 LIVE_STATES = [state for state in TaskState if state not in FINAL]
 
 
 def new_id() -> uuid.UUID:
     """A UUIDv7: made without coordination, sortable by time."""
     return uuid_utils.compat.uuid7()
+
+
+def new_ids(count: int) -> list[uuid.UUID]:
+    """That many of them, in order, for a third of what each alone costs."""
+    ids = list(map(object.__new__, repeat(uuid.UUID, count)))
+    # A UUID lets nobody set what it is made of, but by the descriptors of its slots.
+    _exhaust(map(_set_int, ids, [uuid_utils.uuid7().int for _ in range(count)]))
+    _exhaust(map(_set_is_safe, ids, repeat(uuid.SafeUUID.unknown)))
+    return ids
 
 
 def choices(enum: type[Any]) -> list[tuple[int, str]]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from uuid import UUID
 
 import psycopg
@@ -35,9 +35,44 @@ LOOK_AGAIN_S: Final = 0.05
 MOST_MISSED: Final = 1_000
 
 
+@dataclass(frozen=True, slots=True)
+class NewRows:
+    """What is written of a tenant's tasks, made when asked for: a row of each kind, or lines to copy."""
+
+    tenant: Tenant
+    count: Count
+    kinds: Sequence[Any]
+    own: Sequence[tuple[UUID, str, str]]
+    """Of each task its id and arguments."""
+    wide: Callable[[int], Sequence[Any]] | None
+    """The wide row of the task at this place; None where they have one already."""
+    narrow: Callable[[int], Sequence[Any]]
+    wide_lines: Callable[[], Iterable[str]]
+    narrow_lines: Callable[[], Iterable[str]]
+
+
+class Storable(Protocol):
+    """What a tenant gets, all or nothing."""
+
+    @property
+    def tenant(self) -> Tenant: ...
+    @property
+    def ids(self) -> Sequence[UUID]: ...
+    @property
+    def kinds(self) -> Sequence[Any]:
+        """Of each task its kind: two of one kind differ in their ids and arguments alone."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether anything is written beside the two rows of each task."""
+
+    def rows(self, at: datetime) -> NewRows:
+        """What is written of them, submitted ``at`` a time."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """What a tenant gets, all or nothing."""
+    """Tasks of any kind, each with what admission has found."""
 
     tenant: Tenant
     tasks: Sequence[Accepted]
@@ -49,8 +84,11 @@ class Part:
     trace: TraceContext | None = None
 
     @cached_property
+    def ids(self) -> list[UUID]:
+        return [task.id for task in self.tasks]
+
+    @cached_property
     def has_more(self) -> bool:
-        """Whether anything is written beside the two rows of each task."""
         return bool(
             self.edges
             or any(task.checkpoints or task.spec.webhook or task.spec.map for task in self.tasks)
@@ -59,14 +97,32 @@ class Part:
 
     @cached_property
     def kinds(self) -> list[Any]:
-        """Of each task its kind: two of one kind differ in their ids and arguments alone."""
         # One specification means one tier, line, handler and cap: what is left of a row is the same.
         return [(*_alike(task), actor) for task, actor in zip(self.tasks, self.actors, strict=True)]
 
+    def rows(self, at: datetime) -> NewRows:
+        tenant, tasks, n = self.tenant, self.tasks, len(self.tasks)
+        chosen = active_policies.current(tenant.cell)
 
-def are_plain(parts: Sequence[Part]) -> bool:
+        def wide(item: tuple[Accepted, str]) -> Sequence[Any]:
+            return rows.task_row(tenant.pk, self.workflow_id, item[0], at, item[1])
+
+        def narrow(task: Accepted) -> Sequence[Any]:
+            return rows.live_row(tenant.pk, task, at, at, chosen)
+
+        items = list(zip(tasks, self.actors, strict=True))
+        return NewRows(
+            tenant, limits.count_of(tenant, n=n, urgent=urgent_of(tasks), charged=n),
+            self.kinds, [(task.id, *task.payload) for task in tasks],
+            lambda place: wide(items[place]), lambda place: narrow(tasks[place]),
+            partial(copy_format.alike, items, lambda item: (id(item[0].spec), item[1]), wide, _WIDE_VARIES),
+            partial(copy_format.alike, tasks, _alike, narrow, _NARROW_VARIES),
+        )  # fmt: skip
+
+
+def are_plain(parts: Sequence[Storable]) -> bool:
     """Whether one statement writes them, which needs no transaction around it."""
-    if sum(len(part.tasks) for part in parts) > AT_ONCE or any(part.has_more for part in parts):
+    if sum(len(part.ids) for part in parts) > AT_ONCE or any(part.has_more for part in parts):
         return False
     return sum(len(set(part.kinds)) for part in parts) <= MAX_KINDS
 
@@ -75,20 +131,20 @@ def urgent_of(tasks: Iterable[Accepted]) -> int:
     return sum(1 for task in tasks if task.spec.category is Category.URGENT)
 
 
-def store(parts: Sequence[Part], at: datetime, *, skips: bool = False) -> set[int]:
+def store(parts: Sequence[Storable], at: datetime, *, skips: bool = False) -> set[int]:
     """Write and count tasks submitted at ``at``; returns the tenants whose limits allowed theirs.
 
     The refusal of a single part is raised (see :func:`slackwater_tasks.submission.limits.refuse`). Needs a transaction
     of the caller's, unless they :func:`are_plain`. ``skips``: of several plain parts, those of tenants whose counters
     somebody else holds are left out, and not waited for.
     """
-    stored, place = _write([_new_rows(part, at) for part in parts], skips=skips)
+    stored, place = _write([part.rows(at) for part in parts], skips=skips)
     for part in parts:
-        if part.tenant.pk in stored:
+        if isinstance(part, Part) and part.tenant.pk in stored:
             _write_rest(part)
     if place is not None:
         (part,) = parts
-        tell(part.tenant.cell, [task.id for task in part.tasks], place)
+        tell(part.tenant.cell, part.ids, place)
         return stored
     for cell in {part.tenant.cell for part in parts if part.tenant.pk in stored}:
         tell(cell, (), None)
@@ -124,43 +180,7 @@ def store_again(tenant: Tenant, live: Sequence[LiveRow], *, urgent: int) -> None
     count = limits.count_of(tenant, n=len(live), urgent=urgent, charged=len(live))
     own = [(row.task_id, "null", "null") for row in live]
     lines = partial(map, copy_format.line, live)
-    _write([_Rows(tenant, count, range(len(live)), own, None, live.__getitem__, tuple, lines)])
-
-
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """What is written of a tenant's tasks, made when asked for: a row of each kind, or lines to copy."""
-
-    tenant: Tenant
-    count: Count
-    kinds: Sequence[Any]
-    own: Sequence[tuple[UUID, str, str]]
-    """Of each task its id and arguments."""
-    wide: Callable[[int], Sequence[Any]] | None
-    """The wide row of the task at this place; None where they have one already."""
-    narrow: Callable[[int], Sequence[Any]]
-    wide_lines: Callable[[], Iterable[str]]
-    narrow_lines: Callable[[], Iterable[str]]
-
-
-def _new_rows(part: Part, at: datetime) -> _Rows:
-    tenant, tasks, n = part.tenant, part.tasks, len(part.tasks)
-    chosen = active_policies.current(tenant.cell)
-
-    def wide(item: tuple[Accepted, str]) -> Sequence[Any]:
-        return rows.task_row(tenant.pk, part.workflow_id, item[0], at, item[1])
-
-    def narrow(task: Accepted) -> Sequence[Any]:
-        return rows.live_row(tenant.pk, task, at, at, chosen)
-
-    items = list(zip(tasks, part.actors, strict=True))
-    return _Rows(
-        tenant, limits.count_of(tenant, n=n, urgent=urgent_of(tasks), charged=n),
-        part.kinds, [(task.id, *task.payload) for task in tasks],
-        lambda place: wide(items[place]), lambda place: narrow(tasks[place]),
-        partial(copy_format.alike, items, lambda item: (id(item[0].spec), item[1]), wide, _WIDE_VARIES),
-        partial(copy_format.alike, tasks, _alike, narrow, _NARROW_VARIES),
-    )  # fmt: skip
+    _write([NewRows(tenant, count, range(len(live)), own, None, live.__getitem__, tuple, lines)])
 
 
 _WIDE_VARIES: Final[Sequence[tuple[int, Callable[[tuple[Accepted, str]], str]]]] = (
@@ -179,7 +199,7 @@ def _alike(task: Accepted) -> Any:
     return known if task.weight is None else (*known, task.weight, task.inherited, task.line_id)
 
 
-def _write(parts: Sequence[_Rows], *, skips: bool = False) -> tuple[set[int], Place | None]:
+def _write(parts: Sequence[NewRows], *, skips: bool = False) -> tuple[set[int], Place | None]:
     """Write and count rows; returns their tenants, and where they are claimed if there was an opening for them.
 
     The refusal of a single part is raised.
@@ -248,7 +268,7 @@ class _Missed:
 openings_missed = _Missed()
 
 
-def _of_few_kinds(parts: Sequence[_Rows]) -> tuple[list[Sequence[Any]], list[Sequence[Any]], list[Own]] | None:
+def _of_few_kinds(parts: Sequence[NewRows]) -> tuple[list[Sequence[Any]], list[Sequence[Any]], list[Own]] | None:
     """A wide and a narrow row of each kind, and what each task has of its own; None where there are many kinds."""
     wide: list[Sequence[Any]] = []
     narrow: list[Sequence[Any]] = []
