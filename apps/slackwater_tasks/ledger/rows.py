@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
@@ -196,6 +197,31 @@ class Own(NamedTuple):
     id: UUID
     args: str
     kwargs: str
+
+
+class Herd(NamedTuple):
+    """Tasks of one kind, which differ in their ids and arguments alone."""
+
+    wide: Sequence[Any]
+    """The rows of any of them."""
+    narrow: Sequence[Any]
+    ids: Sequence[str]
+    args: Sequence[str]
+    kwargs: Sequence[str]
+
+    def split(self) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+        """The columns of the two tables that hold the same in all of them, and JSON arrays of the arguments that differ."""
+        wide = {name: value for name, value in zip(TASK_COLUMNS, self.wide, strict=True) if value is not None}
+        narrow = {name: value for name, value in zip(GRAPH_COLUMNS, self.narrow, strict=True) if value is not None}
+        del wide["id"], narrow["task_id"]
+        own = {}
+        for name, texts in (("args", self.args), ("kwargs", self.kwargs)):
+            if texts.count(texts[0]) == len(texts):
+                wide[name] = texts[0]
+            else:
+                del wide[name]
+                own[name] = f"[{','.join(texts)}]"
+        return wide, narrow, own
 
 
 class Place(NamedTuple):

@@ -30,7 +30,7 @@ from scheduler_ext.core.work import NEVER_AGAIN, Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
 from slackwater_tasks.ledger import copy_format, ends, sql
 from slackwater_tasks.ledger.connection import fetch_each
-from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, LIVE_COLUMNS, TASK_COLUMNS, LiveRow, Own, Place
+from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, LIVE_COLUMNS, TASK_COLUMNS, Herd, LiveRow, Own, Place
 
 
 def array(values: Iterable[Any]) -> str:
@@ -113,6 +113,13 @@ def store(cur: Any, wide: Iterable[str], narrow: Iterable[str]) -> None:
     """Write lines of many tasks by COPY; the caller counts them in the same transaction."""
     copy_format.copy_lines(cur, "slackwater_tasks_task", TASK_COLUMNS, wide)
     copy_format.copy_lines(cur, "slackwater_tasks_livetask", GRAPH_COLUMNS, narrow)
+
+
+def store_herd(cur: Any, herd: Herd) -> None:
+    """As :func:`store`, of many tasks of one kind by one statement. Takes a prepared cursor."""
+    wide, narrow, own = herd.split()
+    statement = sql.store.herd_statement(tuple(wide), tuple(narrow), tuple(own))
+    cur.execute(statement, [array(herd.ids), *own.values(), *wide.values(), *narrow.values()])
 
 
 def revive_if_final(cur: Any, ids: Sequence[UUID]) -> dict[UUID, int]:

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import islice
+from itertools import compress, islice
 from json import encoder
 from typing import Any, Final
 from uuid import UUID
@@ -21,7 +21,7 @@ from scheduler_ext.core.states import Category
 from scheduler_ext.task import references
 from scheduler_ext.task.arguments import Arguments, columns_of
 from slackwater_tasks.ledger import active_policies, copy_format, reference_cache, rows
-from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, TASK_COLUMNS, Accepted
+from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, TASK_COLUMNS, Accepted, Herd
 from slackwater_tasks.models.base import new_ids
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.spec import ARGUMENTS, MAX_DEPTH, NO_PAYLOAD, Payload, own_payload, parse_task, shape_of
@@ -31,6 +31,9 @@ from slackwater_tenants.models import Tenant
 
 BLOCK: Final = 1_000
 """So many are looked at together: an array that makes its items when they are asked for need not make them all."""
+MAX_HERDS: Final = 4
+MAX_TEXT: Final = 2**24
+"""So many kinds, with so many characters of arguments, are written by a statement for each; else lines are copied."""
 SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 OF_OTHERS: Final = frozenset(("name", "depends_on"))
 """The fields by which tasks of one call have to do with one another."""
@@ -72,7 +75,26 @@ class Alike:
             lambda place: wide(self.kinds[place]), lambda place: narrow(self.kinds[place]),
             lambda: self._lines(wide, WIDE_OWN, [hexes, *map(_escaped, (self.args, self.kwargs))]),
             lambda: self._lines(narrow, NARROW_OWN, [hexes]),
+            lambda: [
+                Herd(wide(kind), narrow(kind), *own) for kind, own in enumerate(self._by_kind(hexes)) if own[0]
+            ],
         )  # fmt: skip
+
+    def _by_kind(self, hexes: list[str]) -> list[tuple[Sequence[str], Sequence[str], Sequence[str]]]:
+        """Of each kind the ids and arguments of its tasks; nothing where it would take many statements, or long ones."""
+        own = hexes, self.args, self.kwargs
+        if len(self.tasks) == 1 and self._is_short():
+            return [own]
+        if len(self.tasks) > MAX_HERDS or not self._is_short():
+            return []
+        chosen = [[number == kind for number in self.kinds] for kind in range(len(self.tasks))]
+        ids, args, kwargs = own
+        return [
+            (list(compress(ids, some)), list(compress(args, some)), list(compress(kwargs, some))) for some in chosen
+        ]
+
+    def _is_short(self) -> bool:
+        return sum(map(len, self.args)) + sum(map(len, self.kwargs)) <= MAX_TEXT
 
     def _lines(self, row: Callable[[int], Sequence[Any]], places: Sequence[int], own: list[list[str]]) -> Iterator[str]:
         """The lines to copy: a kind's row, with what is each task's own at ``places``."""

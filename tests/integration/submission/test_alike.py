@@ -14,7 +14,7 @@ from django.db import transaction
 
 from scheduler_ext.core.errors import IdempotencyMismatch, InvalidInput, QuotaExceeded
 from slackwater_resources.models import Handler
-from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.ledger import reference_cache, transitions
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.models.base import new_id, new_ids
 from slackwater_tasks.submission import alike, service, store
@@ -50,6 +50,7 @@ KINDS: dict[str, Make] = {
     "deep": lambda n: {"args": [[[[]]] * 30]},
     "as deep as may be": lambda n: {"args": nested(64) if n == 7 else [n]},
     "kinds": lambda n: {"args": [n], "priority": n % 3, "category": ("urgent", "offpeak")[n % 2]},
+    "two kinds": lambda n: {"args": [n], "priority": n % 2, "kwargs": {"n": f"\\{n}"}},
     "all that stands in a row": lambda n: {
         "args": [n], "tier": "regular", "delay_tolerance_s": 1.5, "execution_cap_s": 9, "on_late": "give_up",
         "total_attempts": 1, "mutex_key": "k%s", "mutex_limit": 3, "rate_key": "r", "start_in_s": 60, "expires_in_s": 90,
@@ -133,6 +134,17 @@ def test_the_rows_are_those_of_the_ordinary_way(tenant: Tenant, way: Ways, kind:
     assert [row.args for row in Task.objects.unscoped().filter(pk__in=second).order_by("pk")] == [  # unscoped: by id
         wide["args"] for wide, _ in stored(first)
     ]
+
+
+@pytest.mark.parametrize("kind", ["texts", "two kinds"])
+def test_what_is_too_much_for_a_statement_is_copied(
+    tenant: Tenant, way: Ways, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    items = [{**ECHO, **KINDS[kind](n)} for n in range(MANY)]
+    by_statement = stored(submit_many(tenant, items).task_ids)
+    monkeypatch.setattr(alike, "MAX_TEXT", 10)
+    monkeypatch.setattr(transitions, "store_herd", None)
+    assert stored(submit_many(tenant, items).task_ids) == by_statement
 
 
 def test_an_array_that_is_made_late_is_read_block_by_block(

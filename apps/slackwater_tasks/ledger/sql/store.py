@@ -115,14 +115,45 @@ def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tup
     return f"{', '.join([*parts, *inserts])} SELECT {found}"
 
 
+@lru_cache(maxsize=64)
+def herd_statement(wide: tuple[str, ...], narrow: tuple[str, ...], own: tuple[str, ...]) -> str:
+    """The statement that writes the rows of many tasks of one kind, and counts none.
+
+    ``wide``, ``narrow``: columns in which they do not differ, of the task table and the live table; ``own``: of their
+    arguments those columns in which they do. Parameters: their ids as an array, a JSON array for each of ``own``, and
+    the values of the columns.
+    """
+    # Lines to copy would have the server read every column of every row; and an array of JSON be written and read as text
+    # of an array, too.
+    arrays = ["unnest($1::uuid[])", *(f"jsonb_array_elements(${n}::jsonb)" for n in range(2, 2 + len(own)))]
+    first = 2 + len(own)
+    shared = [_typed(Task, wide, first), _typed(LiveTask, narrow, first + len(wide))]
+    return f"""WITH written AS (
+    INSERT INTO slackwater_tasks_task ({", ".join(("id", *own, *wide))})
+    SELECT {", ".join(("id", *own, *shared[0]))}
+    FROM ROWS FROM ({", ".join(arrays)}) AS given({", ".join(("id", *own))}) RETURNING id)
+INSERT INTO slackwater_tasks_livetask ({", ".join(("task_id", *narrow))})
+SELECT {", ".join(("id", *shared[1]))} FROM written"""  # noqa: S608 - names and types of ours
+
+
+def _typed(model: type[models.Model], columns: Sequence[str], first: int) -> list[str]:
+    """A numbered parameter for each of a table's columns, as that has it."""
+    return [f"${n}::{kind}" for n, kind in enumerate(_types(model, columns), first)]
+
+
+def _types(model: type[models.Model], columns: Sequence[str]) -> list[str]:
+    known = {field.attname: field.db_type(connection) or "" for field in model._meta.concrete_fields}
+    # Without its length: a value too long is refused as the column has it, not cut by the cast.
+    return [re.sub(r"\(\d+\)", "", known[column]) for column in columns]
+
+
 def _insert(label: str, model: type[models.Model], own: Mapping[str, str], columns: Sequence[str], kinds: int,
             first: int, usual: Fixed = (), claimed: Mapping[str, str] = MappingProxyType({})) -> str:  # fmt: skip
     """The part that inserts rows; ``usual``: columns with one value; ``claimed``: those of rows that take an opening."""
     shared = [column for column in columns if column not in own]
     names = ", ".join(shared)
     known = {field.attname: field.db_type(connection) or "" for field in model._meta.concrete_fields}
-    # Without its length: a value too long is refused as the column has it, not cut by the cast.
-    types = [re.sub(r"\(\d+\)", "", known[column]) for column in shared]
+    types = _types(model, shared)
     values = {name: f"given.{source}" for name, source in own.items()} | {name: f"v.{name}" for name in shared}
     values |= {name: f"{text}::{known[name]}" for name, text in usual}
     values |= {name: text.replace(f"v.{name}", values.get(name, "NULL")) for name, text in claimed.items()}
