@@ -76,7 +76,7 @@ class Arguments:
         """
         count = len(args[0]) if args else 0
         columns = columns_of(kwargs) if kwargs else {}
-        if columns is None or CALL in columns or any(len(each) != count for each in args):
+        if columns is None or CALL in columns or set(map(len, args)) - {count}:
             return False
         given = self._positional[:count]
         checks = [self._known[name] for name in given] + [self._rest] * (count - len(given))
@@ -113,7 +113,7 @@ class Arguments:
 def columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, tuple[Any, ...]] | None:
     """What mappings that have the same names have under each of them; None for others."""
     names = tuple(rows[0])
-    if any(count != len(names) for count in map(len, rows)):
+    if set(map(len, rows)) != {len(names)}:
         return None
     try:
         return {name: tuple(map(itemgetter(name), rows)) for name in names}

@@ -9,31 +9,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
-from itertools import compress, islice
+from functools import partial
+from itertools import chain, compress, islice
 from json import encoder
 from typing import Any, Final
 from uuid import UUID
+
+from django.db import connection, transaction
 
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import Category
 from scheduler_ext.task import references
 from scheduler_ext.task.arguments import Arguments, columns_of
-from slackwater_tasks.ledger import active_policies, copy_format, reference_cache, rows
+from slackwater_tasks.ledger import active_policies, copy_format, reference_cache, rows, transitions
+from slackwater_tasks.ledger.connection import prepared_cursor
 from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, TASK_COLUMNS, Accepted, Herd
+from slackwater_tasks.ledger.sql.store import Count
 from slackwater_tasks.models.base import new_ids
 from slackwater_tasks.runtime import trace_context
 from slackwater_tasks.spec import ARGUMENTS, MAX_DEPTH, NO_PAYLOAD, Payload, own_payload, parse_task, shape_of
-from slackwater_tasks.submission import admission, limits
-from slackwater_tasks.submission.store import NewRows
+from slackwater_tasks.submission import admission, idempotency, limits, refusal_cache
+from slackwater_tasks.submission.idempotency import Key, Submission
+from slackwater_tasks.submission.store import AT_ONCE, NewRows, are_plain, store, tell
 from slackwater_tenants.models import Tenant
 
-BLOCK: Final = 1_000
-"""So many are looked at together: an array that makes its items when they are asked for need not make them all."""
+BLOCK: Final = 250
+"""So many are looked at together, and written while the next are looked at."""
 MAX_HERDS: Final = 4
 MAX_TEXT: Final = 2**24
-"""So many kinds, with so many characters of arguments, are written by a statement for each; else lines are copied."""
+"""A block of so many kinds, with so many characters of arguments, is written by a statement for each; else it is copied."""
 SCALARS: Final = frozenset((str, int, float, bool, type(None)))
 OF_OTHERS: Final = frozenset(("name", "depends_on"))
 """The fields by which tasks of one call have to do with one another."""
@@ -41,159 +46,207 @@ WIDE_OWN: Final = tuple(TASK_COLUMNS.index(column) for column in ("id", "args", 
 NARROW_OWN: Final = (GRAPH_COLUMNS.index("task_id"),)
 
 
-@dataclass(slots=True, kw_only=True)
+class Unlike(Exception):
+    """Tasks that are to go the ordinary way."""
+
+
+def submit(tenant: Tenant, items: Sequence[Any], actor: str, key: Callable[[], Key | None], *,
+           keyed: bool) -> Submission | None:  # fmt: skip
+    """Submit tasks, all or none. None: nothing was done, they are to go the ordinary way.
+
+    ``key``: says under which key, if it is ``keyed``; asked when they are known to be right.
+    """
+    plan = tenant.plan
+    if trace_context.is_on() or len(items) > plan.burst or not plan.tasks_per_hour:
+        return None
+    made, few = Alike(tenant, items, actor), len(items) <= AT_ONCE
+    try:
+        first_of_all = list(made.read()) if few or keyed else []
+        whose = key() if keyed else None
+        if few and whose is None and are_plain([made]):
+            store([made], made.at)
+            return Submission(task_ids=made.ids)
+        with transaction.atomic():
+            if whose is not None:
+                with connection.cursor() as cur:
+                    first = idempotency.first_or_claim(cur, tenant, whose, made.ids)
+                if first is not None:
+                    return first
+                refusal_cache.check(tenant, len(items))
+            if few:
+                store([made], made.at)
+            else:
+                _write(made, first_of_all or made.read())
+    except Unlike:
+        return None
+    return Submission(task_ids=made.ids)
+
+
+def _write(made: Alike, blocks: Iterable[Block]) -> None:
+    """Write the tasks in a transaction, and count them last. While the server writes a block, the next is read."""
+    tenant, left, rest = made.tenant, iter(blocks), []
+    with prepared_cursor() as cur:
+        # The first tells nearly always of all what is to be asked of the database.
+        ready = [(block, block.herds()) for block in islice(left, 1)]
+        with cur.connection.pipeline():
+            for block, herds in chain(ready, ((block, block.herds()) for block in left)):
+                for herd in herds:
+                    transitions.store_herd(cur, herd)
+                if not herds:
+                    rest.append(block)
+        if rest:
+            wide, narrow = (map(partial(Block.lines, wide=wide), rest) for wide in (True, False))
+            transitions.store(cur, chain.from_iterable(wide), chain.from_iterable(narrow))
+        count = made.count()
+        stored = transitions.count_if_allowed(cur, [count])
+        if not stored:
+            limits.refuse(cur, tenant, count)
+    limits.note(tenant, *stored[tenant.pk])
+    tell(tenant.cell, (), None)
+
+
 class Alike:
-    """Tasks of a few kinds that passed admission: a part of a submission, as :func:`store.store` takes it."""
+    """Tasks of a few kinds, read block by block; when all are read, a part of a submission as :func:`store.store` has it."""
 
-    tenant: Tenant
-    actor: str
-    tasks: list[Accepted] = field(default_factory=list)
-    """One of each kind."""
-    kinds: list[int] = field(default_factory=list)
-    """Of each task its kind's place among them; with its id and arguments, in the order of the submission."""
-    ids: list[UUID] = field(default_factory=list)
-    args: list[str] = field(default_factory=list)
-    kwargs: list[str] = field(default_factory=list)
-    has_more: bool = False
+    has_more = False
 
-    def rows(self, at: datetime) -> NewRows:
-        """What is written of them, submitted ``at`` a time."""
-        tenant, chosen = self.tenant, active_policies.current(self.tenant.cell)
+    def __init__(self, tenant: Tenant, items: Sequence[Any], actor: str) -> None:
+        self.tenant, self.items, self.actor = tenant, items, actor
+        self.ids, self.at = new_ids(len(items)), reference_cache.now()
+        self.tasks: list[Accepted] = []
+        """One of each kind."""
+        self.kinds: list[int] = []
+        """Of each task its kind's place among them; with its arguments, in the order of the submission."""
+        self.args: list[str] = []
+        self.kwargs: list[str] = []
+        self._reader = _Reader(tenant, self.tasks)
 
-        def wide(kind: int) -> Sequence[Any]:
-            return rows.task_row(tenant.pk, None, self.tasks[kind], at, self.actor)
+    def read(self) -> Iterator[Block]:
+        """Read the tasks; :class:`Unlike` for what is not plain, or is wrong in anything."""
+        left, n = iter(self.items), 0
+        while block := list(islice(left, BLOCK)):
+            try:
+                kinds, args, kwargs = self._reader.read(block)
+            except InvalidInput:
+                raise Unlike from None
+            self.kinds += kinds
+            if len(self.items) <= AT_ONCE:
+                self.args += args
+                self.kwargs += kwargs
+            yield Block(self, kinds, self.ids[n : n + len(block)], args, kwargs)
+            n += len(block)
 
-        def narrow(kind: int) -> Sequence[Any]:
-            return rows.live_row(tenant.pk, self.tasks[kind], at, at, chosen)
+    def wide(self, kind: int) -> Sequence[Any]:
+        return rows.task_row(self.tenant.pk, None, self.tasks[kind], self.at, self.actor)
 
-        hexes = ["%032x" % each.int for each in self.ids]  # noqa: UP031 - half the cost of a format
+    def narrow(self, kind: int) -> Sequence[Any]:
+        chosen = active_policies.current(self.tenant.cell)
+        return rows.live_row(self.tenant.pk, self.tasks[kind], self.at, self.at, chosen)
+
+    def count(self) -> Count:
         n, pressing = len(self.ids), [task.spec.category is Category.URGENT for task in self.tasks]
         urgent = sum(map(pressing.__getitem__, self.kinds)) if any(pressing) else 0
+        return limits.count_of(self.tenant, n=n, urgent=urgent, charged=n)
+
+    def rows(self, at: datetime) -> NewRows:
+        """What is written of them, submitted ``at`` a time, which is known."""
+        block = Block(self, self.kinds, self.ids, self.args, self.kwargs)
         return NewRows(
-            tenant, limits.count_of(tenant, n=n, urgent=urgent, charged=n),
-            self.kinds, list(zip(self.ids, self.args, self.kwargs, strict=True)),
-            lambda place: wide(self.kinds[place]), lambda place: narrow(self.kinds[place]),
-            lambda: self._lines(wide, WIDE_OWN, [hexes, *map(_escaped, (self.args, self.kwargs))]),
-            lambda: self._lines(narrow, NARROW_OWN, [hexes]),
-            lambda: [
-                Herd(wide(kind), narrow(kind), *own) for kind, own in enumerate(self._by_kind(hexes)) if own[0]
-            ],
+            self.tenant, self.count(), self.kinds, list(zip(self.ids, self.args, self.kwargs, strict=True)),
+            lambda place: self.wide(self.kinds[place]), lambda place: self.narrow(self.kinds[place]),
+            lambda: block.lines(wide=True), lambda: block.lines(wide=False),
         )  # fmt: skip
 
-    def _by_kind(self, hexes: list[str]) -> list[tuple[Sequence[str], Sequence[str], Sequence[str]]]:
-        """Of each kind the ids and arguments of its tasks; nothing where it would take many statements, or long ones."""
-        own = hexes, self.args, self.kwargs
-        if len(self.tasks) == 1 and self._is_short():
-            return [own]
-        if len(self.tasks) > MAX_HERDS or not self._is_short():
+
+class Block:
+    """Some tasks that have been read."""
+
+    def __init__(self, made: Alike, kinds: list[int], ids: list[UUID], args: list[str], kwargs: list[str]) -> None:
+        self.made, self.kinds, self.args, self.kwargs = made, kinds, args, kwargs
+        self.hexes = ["%032x" % each.int for each in ids]  # noqa: UP031 - half the cost of a format
+
+    def herds(self) -> list[Herd]:
+        """All of them by kinds; nothing where it would take many statements, or long ones."""
+        made, known = self.made, sorted(set(self.kinds))
+        if len(known) > MAX_HERDS or sum(map(len, self.args)) + sum(map(len, self.kwargs)) > MAX_TEXT:
             return []
-        chosen = [[number == kind for number in self.kinds] for kind in range(len(self.tasks))]
-        ids, args, kwargs = own
+        own = self.hexes, self.args, self.kwargs
+        if len(known) == 1:
+            return [Herd(made.wide(known[0]), made.narrow(known[0]), *own)]
+        chosen = {kind: [each == kind for each in self.kinds] for kind in known}
         return [
-            (list(compress(ids, some)), list(compress(args, some)), list(compress(kwargs, some))) for some in chosen
+            Herd(made.wide(kind), made.narrow(kind), *(list(compress(texts, some)) for texts in own))
+            for kind, some in chosen.items()
         ]
 
-    def _is_short(self) -> bool:
-        return sum(map(len, self.args)) + sum(map(len, self.kwargs)) <= MAX_TEXT
-
-    def _lines(self, row: Callable[[int], Sequence[Any]], places: Sequence[int], own: list[list[str]]) -> Iterator[str]:
-        """The lines to copy: a kind's row, with what is each task's own at ``places``."""
-        made = [copy_format.between(row(kind), places) for kind in range(len(self.tasks))]
-        patterns = ["%s".join(part.replace("%", "%%") for part in parts) for parts in made]
-        if len(patterns) == 1:
-            yield from map(patterns[0].__mod__, zip(*own, strict=True))
-        else:
-            each = map(patterns.__getitem__, self.kinds)
-            yield from map(str.__mod__, each, zip(*own, strict=True))
-
-
-def admit(tenant: Tenant, items: Iterable[Any], actor: str) -> Alike | None:
-    """Read tasks and check them against the tenant's plan. None: they are to go the ordinary way."""
-    if trace_context.is_on():
-        return None
-    found, left = _Reader(tenant, actor), iter(items)
-    try:
-        while block := list(islice(left, BLOCK)):
-            if not found.add(block):
-                return None
-    except InvalidInput:
-        return None
-    return found.alike()
+    def lines(self, *, wide: bool) -> Iterator[str]:
+        """The lines to copy: of each task its kind's row, with what is the task's own."""
+        row, places = (self.made.wide, WIDE_OWN) if wide else (self.made.narrow, NARROW_OWN)
+        own = [self.hexes, *(list(map(copy_format.json_text, texts)) for texts in (self.args, self.kwargs) if wide)]
+        patterns = {}
+        for kind in set(self.kinds):
+            parts = copy_format.between(row(kind), places)
+            patterns[kind] = "%s".join(part.replace("%", "%%") for part in parts)
+        yield from map(str.__mod__, map(patterns.__getitem__, self.kinds), zip(*own, strict=True))
 
 
 class _Reader:
-    """Reads tasks block by block."""
+    """Reads tasks and checks them against the tenant's plan."""
 
-    def __init__(self, tenant: Tenant, actor: str) -> None:
-        self.tenant = tenant
-        self.made = Alike(tenant=tenant, actor=actor)
+    def __init__(self, tenant: Tenant, tasks: list[Accepted]) -> None:
+        """``tasks``: gets one of each kind."""
+        self.tenant, self.tasks = tenant, tasks
         self._known: dict[Any, int] = {}
         self._arguments: list[Arguments | None] = []
 
-    def alike(self) -> Alike:
-        self.made.ids = new_ids(len(self.made.kinds))
-        return self.made
-
-    def add(self, block: list[Any]) -> bool:
-        """Read some; False for what is not plain. ``InvalidInput`` tells that something is wrong, but not where."""
+    def read(self, block: list[Any]) -> tuple[list[int], list[str], list[str]]:
+        """Of each its kind and arguments. ``InvalidInput`` tells that something is wrong, but not where."""
         if set(map(type, block)) != {dict} or not OF_OTHERS.isdisjoint(block[0]):
-            return False
+            raise Unlike
         columns = columns_of(block)
         if columns is None:
-            return False
+            raise Unlike
         given = {name: columns.pop(name) for name in ARGUMENTS if name in columns}
         payloads = _payloads(block, given)
-        kinds = self._kinds(block, columns, payloads) if payloads is not None else None
-        if payloads is None or kinds is None:
-            return False
-        args, kwargs = payloads
-        self._check_sizes(args, kwargs)
+        kinds = self._kinds(block, columns, payloads)
+        self._check_sizes(*payloads)
         for kind in set(kinds):
             self._check_arguments(kind, kinds, given, payloads)
-        self.made.kinds += kinds
-        self.made.args += args
-        self.made.kwargs += kwargs
-        return True
+        return kinds, *payloads
 
     def _kinds(self, block: list[Any], columns: Mapping[str, Sequence[Any]], payloads: tuple[list[str], list[str]],
-               ) -> list[int] | None:  # fmt: skip
-        """Of each task the place of its kind; None for what is of no such kind."""
+               ) -> list[int]:  # fmt: skip
+        """Of each task the place of its kind."""
         varying = []
         for values in columns.values():
             classes = set(map(type, values))
             if not classes <= SCALARS:
-                return None
+                raise Unlike
             if len(classes) > 1 or values.count(values[0]) < len(values):
                 varying += [values, tuple(map(type, values))]  # True, 1 and 1.0 are equal
         if not varying:
-            first = self._kind(block[0], (payloads[0][0], payloads[1][0]))
-            return [first] * len(block) if first is not None else None
+            return [self._kind(block[0], (payloads[0][0], payloads[1][0]))] * len(block)
         numbers: dict[Any, int] = {}
         kinds = []
         for n, what in enumerate(zip(*varying, strict=True)):
             number = numbers.get(what)
             if number is None:
-                number = self._kind(block[n], (payloads[0][n], payloads[1][n]))
-                if number is None:
-                    return None
-                numbers[what] = number
+                number = numbers[what] = self._kind(block[n], (payloads[0][n], payloads[1][n]))
             kinds.append(number)
         return kinds
 
-    def _kind(self, item: dict[str, Any], payload: Payload) -> int | None:
+    def _kind(self, item: dict[str, Any], payload: Payload) -> int:
         shape = shape_of(item)
-        if shape is None:
-            return None
         known = self._known.get(shape)
         if known is not None:
             return known
-        spec = parse_task({name: value for name, _, value in shape})
+        spec = parse_task({name: value for name, value in item.items() if name not in ARGUMENTS})
         if spec.idempotency_key or spec.webhook:
-            return None
+            raise Unlike
         (task,) = admission.admit(self.tenant, [spec], payloads=[payload]).tasks
         if task.checkpoints:
-            return None
-        self.made.tasks.append(task)
+            raise Unlike
+        self.tasks.append(task)
         self._arguments.append(reference_cache.arguments(spec.handler) if spec.handler else None)
         number = self._known[shape] = len(self._arguments) - 1
         return number
@@ -218,15 +271,11 @@ class _Reader:
             own = [pair for pair, its in zip(zip(*payloads, strict=True), kinds, strict=True) if its == kind]
         for payload in own:
             if arguments.required or payload != NO_PAYLOAD:
-                admission.check_arguments(self.made.tasks[kind].spec.handler, arguments, payload)
+                admission.check_arguments(self.tasks[kind].spec.handler, arguments, payload)
 
 
-def _escaped(texts: list[str]) -> list[str]:
-    return list(map(copy_format.json_text, texts))
-
-
-def _payloads(block: list[Any], given: Mapping[str, Sequence[Any]]) -> tuple[list[str], list[str]] | None:
-    """Of each task its arguments as JSON; None where some refer to other tasks."""
+def _payloads(block: list[Any], given: Mapping[str, Sequence[Any]]) -> tuple[list[str], list[str]]:
+    """Of each task its arguments as JSON."""
     n = len(block)
     args = texts_of(given["args"], (list, tuple)) if "args" in given else [NO_PAYLOAD[0]] * n
     kwargs = texts_of(given["kwargs"], (dict,)) if "kwargs" in given else [NO_PAYLOAD[1]] * n
@@ -234,7 +283,7 @@ def _payloads(block: list[Any], given: Mapping[str, Sequence[Any]]) -> tuple[lis
         return args, kwargs
     own = [own_payload(item, "") for item in block]
     if None in own:
-        return None
+        raise Unlike  # some refer to other tasks
     args, kwargs = map(list, zip(*own, strict=True))
     return args, kwargs
 

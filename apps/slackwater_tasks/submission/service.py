@@ -37,7 +37,6 @@ from slackwater_tasks.spec import (
     parse_tasks,
 )
 from slackwater_tasks.submission import admission, alike, familiar, idempotency, refusal_cache
-from slackwater_tasks.submission.alike import Alike
 from slackwater_tasks.submission.dependencies import link_outside, press_outside
 from slackwater_tasks.submission.idempotency import Key, Submission
 from slackwater_tasks.submission.store import Part, are_plain, store
@@ -194,9 +193,10 @@ def _submit_list(tenant: Tenant, items: Any, body: Any, actor: str | Sequence[st
                  trace: TraceContext | None, workflow: Header | None = None) -> Submission:  # fmt: skip
     check_list(items, "tasks")
     with refusal_cache.gate(tenant, len(items), repeat=bool(given or inner)):
-        plain = workflow is None and trace is None and isinstance(actor, str)
-        if plain and (part := alike.admit(tenant, items, str(actor))) is not None:
-            return _store_alike(part, Key.of(given, inner, body))
+        if workflow is None and trace is None and isinstance(actor, str):
+            key_of = partial(Key.of, given, inner, body)
+            if (found := alike.submit(tenant, items, actor, key_of, keyed=bool(given or inner))) is not None:
+                return found
         specs, payloads = parse_tasks(items, "tasks")
         no_inner_keys(specs)
         if workflow is not None and workflow.max_running:
@@ -205,21 +205,6 @@ def _submit_list(tenant: Tenant, items: Any, body: Any, actor: str | Sequence[st
         key = Key.of(given, inner, body)
         trace = trace or trace_context.current()
         return _accept(tenant, specs, payloads, actors, key=key, workflow=workflow, trace=trace)
-
-
-def _store_alike(part: Alike, key: Key | None) -> Submission:
-    if key is None and are_plain([part]):
-        store([part], reference_cache.now())
-        return Submission(task_ids=part.ids)
-    with transaction.atomic():
-        if key is not None:
-            with connection.cursor() as cur:
-                first = idempotency.first_or_claim(cur, part.tenant, key, part.ids)
-            if first is not None:
-                return first
-            refusal_cache.check(part.tenant, len(part.ids))  # as below
-        store([part], reference_cache.now())
-    return Submission(task_ids=part.ids)
 
 
 def submit_together(tenant: Tenant, singles: Sequence[Single]) -> list[Submission]:

@@ -17,7 +17,7 @@ from django.db import connection, transaction
 from scheduler_ext.core.states import Category, EdgeOutcome, TaskState
 from slackwater_tasks.ledger import active_policies, copy_format, hints, rows, transitions
 from slackwater_tasks.ledger.connection import prepared_cursor
-from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, TASK_COLUMNS, Accepted, Herd, LiveRow, Own, Place
+from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, TASK_COLUMNS, Accepted, LiveRow, Own, Place
 from slackwater_tasks.ledger.sql.store import Count
 from slackwater_tasks.runtime import checkpoints, trace_context
 from slackwater_tasks.runtime.trace_context import TraceContext
@@ -49,8 +49,6 @@ class NewRows:
     narrow: Callable[[int], Sequence[Any]]
     wide_lines: Callable[[], Iterable[str]]
     narrow_lines: Callable[[], Iterable[str]]
-    herds: Callable[[], Sequence[Herd]] = tuple
-    """All of them by kinds, where those are few; none where lines are to be copied."""
 
 
 class Storable(Protocol):
@@ -219,11 +217,7 @@ def _write(parts: Sequence[NewRows], *, skips: bool = False) -> tuple[set[int], 
                 openings_missed.note(row.opens, missed=place is None or place.places < 0)
         elif len(parts) == 1:
             # The counters last: nobody waits for them while the rows are written.
-            herds = parts[0].herds()
-            for herd in herds:
-                transitions.store_herd(cur, herd)
-            if not herds:
-                transitions.store(cur, parts[0].wide_lines(), parts[0].narrow_lines())
+            transitions.store(cur, parts[0].wide_lines(), parts[0].narrow_lines())
             stored = transitions.count_if_allowed(cur, counts)
         else:
             stored = transitions.count_if_allowed(cur, counts)

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from django.db import transaction
+from django.db import DatabaseError, connection, transaction
 
 from scheduler_ext.core.errors import IdempotencyMismatch, InvalidInput, QuotaExceeded
 from slackwater_resources.models import Handler
@@ -87,7 +87,7 @@ def way(monkeypatch: pytest.MonkeyPatch) -> Ways:
     def held(*, ordinary: bool) -> Iterator[None]:
         with monkeypatch.context() as patch:
             if ordinary:
-                patch.setattr(alike, "admit", lambda *_: None)
+                patch.setattr(alike, "submit", lambda *_, **__: None)
             else:
                 patch.setattr(service, "parse_tasks", refuse)
             yield
@@ -159,13 +159,15 @@ def test_an_array_that_is_made_late_is_read_block_by_block(
         def __getitem__(self, n: Any) -> Any:
             if n >= MANY:
                 raise IndexError
-            return {**ECHO, "args": [n], "priority": n // 150}
+            return {**ECHO, "args": [n], "priority": n // 150, "category": "urgent" if n >= 200 else "offpeak"}
 
     with way(ordinary=False):
         ids = submit_many(tenant, Late()).task_ids
     rows = stored(ids)
     assert [wide["args"] for wide, _ in rows] == [[n] for n in range(MANY)]
     assert [thin["priority"] for _, thin in rows] == [n // 150 for n in range(MANY)]
+    assert len({thin["line_id"] for _, thin in rows}) == 2
+    assert counters(tenant) == (MANY, MANY - 200, MANY)
 
 
 def flawed(n: int, fields: dict[Any, Any]) -> list[Any]:
@@ -201,7 +203,7 @@ FAULTS: list[dict[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("place", [0, 200])
+@pytest.mark.parametrize("place", [0, -1])
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: ascii(fault)[:40])
 def test_what_is_wrong_is_told_as_on_the_ordinary_way(
     tenant: Tenant, way: Ways, fault: dict[Any, Any], place: int
@@ -260,6 +262,33 @@ def test_what_a_rolled_back_transaction_submitted_is_gone(tenant: Tenant, way: W
         transaction.set_rollback(True)
     assert not Task.objects.unscoped().exists()  # unscoped: of nobody
     assert counters(tenant) == (0, 0, 0)
+
+
+BROKEN = """
+CREATE FUNCTION pg_temp.refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no room for it'; END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON slackwater_tasks_livetask FOR EACH ROW WHEN (NEW.priority = 1)
+EXECUTE FUNCTION pg_temp.refuse()
+"""
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a transaction"])
+@pytest.mark.parametrize("place", [0, 251])
+def test_a_fault_of_the_server_is_told_and_leaves_the_connection_as_it_was(
+    tenant: Tenant, way: Ways, place: int, inside: bool
+) -> None:
+    items = [{**ECHO, "args": [n], "priority": int(n == place)} for n in range(MANY)]
+    with connection.cursor() as cur:
+        cur.execute(BROKEN)
+    try:
+        with way(ordinary=False), transaction.atomic() if inside else nullcontext():
+            with pytest.raises(DatabaseError, match="no room for it"):
+                submit_many(tenant, items)
+            ids = submit_many(tenant, [{**item, "priority": 2} for item in items]).task_ids
+    finally:
+        with connection.cursor() as cur:
+            cur.execute("DROP TRIGGER refuse ON slackwater_tasks_livetask")
+    assert len(stored(ids)) == Task.objects.unscoped().count() == MANY  # unscoped: of one tenant
+    assert counters(tenant) == (MANY, 0, MANY)
 
 
 def test_ids_made_together_are_ids_like_others_and_in_order() -> None:
