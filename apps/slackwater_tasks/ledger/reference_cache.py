@@ -23,6 +23,7 @@ from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.models.base import OnLate
 from slackwater_tasks.spec import parse_fields
+from slackwater_tenants.models import Tenant
 
 T = TypeVar("T")
 TIER_TTL_S = 2.0
@@ -94,13 +95,15 @@ _lines: dict[tuple[int, int, int, Labels | None], int] = {}
 _handlers: dict[str, int] = {}
 _arguments: dict[str, tuple[float, Arguments | None]] = {}
 _tiers: dict[int, tuple[float, dict[str, TierInfo]]] = {}
+owners: dict[int | str, tuple[float, Tenant]] = {}
+"""The tenants whose tasks come through interfaces without tenants, by id or slug, each with the time it holds until."""
 made_of_it: dict[Any, Any] = {}
 """What others have made of these look-ups: it is forgotten with them."""
 
 
 def forget() -> None:
     """Forget everything."""
-    for known in (_lines, _handlers, _arguments, _tiers, made_of_it):
+    for known in (_lines, _handlers, _arguments, _tiers, owners, made_of_it):
         known.clear()
     for aged in (_late_listeners, resumable_handlers, _defaults, _serving, _clock):
         aged.forget()

@@ -7,7 +7,7 @@ import threading
 from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
-from scheduler_ext.core.errors import InvalidInput, LimitExceeded, NotGranted, QuotaExceeded, TooLarge
+from scheduler_ext.core.errors import InvalidInput, LimitExceeded, NoTenant, NotGranted, QuotaExceeded, TooLarge
 from scheduler_ext.core.states import Category
 from slackwater_tasks.ledger import transitions
 from slackwater_tasks.ledger.sql.store import Count
@@ -110,10 +110,14 @@ def count_in(cur: Any, tenant: Tenant, count: Count) -> None:
 def refuse(cur: Any, tenant: Tenant, count: Count) -> NoReturn:
     """Say which limit the counters met; the caller's transaction is rolled back with it.
 
-    Raises :class:`LimitExceeded` (the rate, with the seconds to wait) or :class:`QuotaExceeded`.
+    Raises :class:`LimitExceeded` (the rate, with the seconds to wait) or :class:`QuotaExceeded`; :class:`NoTenant` where
+    the tenant was removed.
     """
     plan = tenant.plan
-    unfinished, ahead_s = cur.execute(WHY, (tenant.pk,)).fetchone()
+    counted = cur.execute(WHY, (tenant.pk,)).fetchone()
+    if counted is None:
+        raise NoTenant(f"there is no tenant {tenant.slug!r} any more")
+    unfinished, ahead_s = counted
     wait = ahead_s + (count.charged - plan.burst) * count.step
     if wait > 0:
         available = room(plan, ahead_s)[0]
