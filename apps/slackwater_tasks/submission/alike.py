@@ -34,8 +34,10 @@ from slackwater_tasks.submission.idempotency import Key, Submission
 from slackwater_tasks.submission.store import AT_ONCE, NewRows, are_plain, store, tell
 from slackwater_tenants.models import Tenant
 
-BLOCK: Final = 250
-"""So many are looked at together, and written while the next are looked at."""
+FIRST: Final = 64
+"""So many are looked at first: until they are, the server has nothing to do."""
+BLOCK: Final = 512
+"""The most that are looked at together, and written while the next are looked at."""
 MAX_HERDS: Final = 4
 MAX_TEXT: Final = 2**24
 """A block of so many kinds, with so many characters of arguments, is written by a statement for each; else it is copied."""
@@ -50,6 +52,10 @@ class Unlike(Exception):
     """Tasks that are to go the ordinary way."""
 
 
+class _NewKind(Exception):
+    """A kind of task that is met when nothing may be admitted any more."""
+
+
 def submit(tenant: Tenant, items: Sequence[Any], actor: str, key: Callable[[], Key | None], *,
            keyed: bool) -> Submission | None:  # fmt: skip
     """Submit tasks, all or none. None: nothing was done, they are to go the ordinary way.
@@ -59,37 +65,50 @@ def submit(tenant: Tenant, items: Sequence[Any], actor: str, key: Callable[[], K
     plan = tenant.plan
     if trace_context.is_on() or len(items) > plan.burst or not plan.tasks_per_hour:
         return None
-    made, few = Alike(tenant, items, actor), len(items) <= AT_ONCE
+    few = len(items) <= AT_ONCE
     try:
-        first_of_all = list(made.read()) if few or keyed else []
-        whose = key() if keyed else None
-        if few and whose is None and are_plain([made]):
-            store([made], made.at)
-            return Submission(task_ids=made.ids)
-        with transaction.atomic():
-            if whose is not None:
-                with connection.cursor() as cur:
-                    first = idempotency.first_or_claim(cur, tenant, whose, made.ids)
-                if first is not None:
-                    return first
-                refusal_cache.check(tenant, len(items))
-            if few:
-                store([made], made.at)
-            else:
-                _write(made, first_of_all or made.read())
+        try:
+            return _submit(Alike(tenant, items, actor), key, keyed=keyed, whole=few or keyed)
+        except _NewKind:
+            return _submit(Alike(tenant, items, actor), key, keyed=keyed, whole=True)
     except Unlike:
         return None
+
+
+def _submit(made: Alike, key: Callable[[], Key | None], *, keyed: bool, whole: bool) -> Submission:
+    """``whole``: all are read before anything is done."""
+    blocks = made.read()
+    # What admission makes, lines above all, is made outside of the transaction: two that make the same in another order
+    # would wait for each other.
+    ready = list(islice(blocks, None if whole else 1))
+    made.admits = False
+    few, whose = len(made.items) <= AT_ONCE, key() if keyed else None
+    if few and whose is None and are_plain([made]):
+        store([made], made.at)
+        return Submission(task_ids=made.ids)
+    with transaction.atomic():
+        if whose is not None:
+            with connection.cursor() as cur:
+                first = idempotency.first_or_claim(cur, made.tenant, whose, made.ids)
+            if first is not None:
+                return first
+            refusal_cache.check(made.tenant, len(made.items))
+        if few:
+            store([made], made.at)
+        else:
+            _write(made, chain(ready, blocks))
     return Submission(task_ids=made.ids)
 
 
 def _write(made: Alike, blocks: Iterable[Block]) -> None:
     """Write the tasks in a transaction, and count them last. While the server writes a block, the next is read."""
-    tenant, left, rest = made.tenant, iter(blocks), []
+    tenant, rest = made.tenant, []
     with prepared_cursor() as cur:
-        # The first tells nearly always of all what is to be asked of the database.
-        ready = [(block, block.herds()) for block in islice(left, 1)]
+        for kind in range(len(made.tasks)):
+            made.narrow(kind)  # what it asks of the database is asked before the pipeline
         with cur.connection.pipeline():
-            for block, herds in chain(ready, ((block, block.herds()) for block in left)):
+            for block in blocks:
+                herds = block.herds()
                 for herd in herds:
                     transitions.store_herd(cur, herd)
                 if not herds:
@@ -112,29 +131,36 @@ class Alike:
 
     def __init__(self, tenant: Tenant, items: Sequence[Any], actor: str) -> None:
         self.tenant, self.items, self.actor = tenant, items, actor
-        self.ids, self.at = new_ids(len(items)), reference_cache.now()
+        self.at = reference_cache.now()
+        self.ids: list[UUID] = []
         self.tasks: list[Accepted] = []
         """One of each kind."""
         self.kinds: list[int] = []
         """Of each task its kind's place among them; with its arguments, in the order of the submission."""
         self.args: list[str] = []
         self.kwargs: list[str] = []
-        self._reader = _Reader(tenant, self.tasks)
+        self.admits = True
+        """Whether a kind may be met that was not met before."""
+        self._reader = _Reader(self)
 
     def read(self) -> Iterator[Block]:
         """Read the tasks; :class:`Unlike` for what is not plain, or is wrong in anything."""
-        left, n = iter(self.items), 0
-        while block := list(islice(left, BLOCK)):
+        left = iter(self.items)
+        few = len(self.items) <= AT_ONCE
+        size = AT_ONCE if few else FIRST
+        while block := list(islice(left, size)):
             try:
                 kinds, args, kwargs = self._reader.read(block)
             except InvalidInput:
                 raise Unlike from None
+            ids = new_ids(len(block))
+            self.ids += ids
             self.kinds += kinds
-            if len(self.items) <= AT_ONCE:
+            if few:
                 self.args += args
                 self.kwargs += kwargs
-            yield Block(self, kinds, self.ids[n : n + len(block)], args, kwargs)
-            n += len(block)
+            yield Block(self, kinds, ids, args, kwargs)
+            size = min(2 * size, BLOCK)
 
     def wide(self, kind: int) -> Sequence[Any]:
         return rows.task_row(self.tenant.pk, None, self.tasks[kind], self.at, self.actor)
@@ -193,10 +219,10 @@ class Block:
 class _Reader:
     """Reads tasks and checks them against the tenant's plan."""
 
-    def __init__(self, tenant: Tenant, tasks: list[Accepted]) -> None:
-        """``tasks``: gets one of each kind."""
-        self.tenant, self.tasks = tenant, tasks
-        self._known: dict[Any, int] = {}
+    def __init__(self, made: Alike) -> None:
+        """``made``: gets a task of each kind."""
+        self.made, self.tenant, self.tasks = made, made.tenant, made.tasks
+        self._known: dict[str, int] = {}
         self._arguments: list[Arguments | None] = []
 
     def read(self, block: list[Any]) -> tuple[list[int], list[str], list[str]]:
@@ -220,10 +246,12 @@ class _Reader:
         varying = []
         for values in columns.values():
             classes = set(map(type, values))
-            if not classes <= SCALARS:
-                raise Unlike
             if len(classes) > 1 or values.count(values[0]) < len(values):
+                if not classes <= SCALARS:
+                    raise Unlike
                 varying += [values, tuple(map(type, values))]  # True, 1 and 1.0 are equal
+            elif not classes <= SCALARS and len(set(map(repr, values))) > 1:  # as they are inside of what is equal
+                raise Unlike
         if not varying:
             return [self._kind(block[0], (payloads[0][0], payloads[1][0]))] * len(block)
         numbers: dict[Any, int] = {}
@@ -236,10 +264,12 @@ class _Reader:
         return kinds
 
     def _kind(self, item: dict[str, Any], payload: Payload) -> int:
-        shape = shape_of(item)
+        shape = repr(shape_of(item))  # an array among its values cannot be hashed
         known = self._known.get(shape)
         if known is not None:
             return known
+        if not self.made.admits:
+            raise _NewKind
         spec = parse_task({name: value for name, value in item.items() if name not in ARGUMENTS})
         if spec.idempotency_key or spec.webhook:
             raise Unlike

@@ -56,6 +56,11 @@ KINDS: dict[str, Make] = {
         "total_attempts": 1, "mutex_key": "k%s", "mutex_limit": 3, "rate_key": "r", "start_in_s": 60, "expires_in_s": 90,
     },
     "some have keyword arguments": lambda n: {"args": [n], **({"kwargs": {"n": n}} if n % 2 else {})},
+    "the same arrays beside them": lambda n: {
+        "args": [n], "tags": ["a", "b"], "metadata": {"n": "1"}, "retry": {"base_s": 1}, "require_labels": ["x"],
+    },
+    "the same needs": lambda n: {"args": [n], "resources": {"memory_mb": 300}},
+    "arrays that look the same": lambda n: {"args": [n], "resources": {"memory_mb": 300.0 if n % 2 else 300}},
     "arrays beside them": lambda n: {"args": [n], "tags": ["a", f"t{n % 2}"], "metadata": {"n": "1"}},
     "names": lambda n: {"args": [n], "name": f"n{n}"},
     "one needs another": lambda n: {"name": f"n{n}", "depends_on": [f"n{n - 1}"] if n == 5 else []},
@@ -64,6 +69,7 @@ KINDS: dict[str, Make] = {
     },
 }  # fmt: skip
 ORDINARY = {
+    "arrays that look the same",
     "some have keyword arguments", "arrays beside them", "names", "one needs another", "a parent's result"
 }  # fmt: skip
 Ways = Callable[..., AbstractContextManager[None]]
@@ -122,7 +128,8 @@ def test_the_rows_are_those_of_the_ordinary_way(tenant: Tenant, way: Ways, kind:
     with way(ordinary=True):
         first = submit_many(tenant, items, actor="me").task_ids
     before = counters(tenant)
-    goes_by_columns = kind not in ORDINARY or (count == 1 and kind == "some have keyword arguments")
+    lone = {"some have keyword arguments", "arrays beside them", "arrays that look the same"}
+    goes_by_columns = kind not in ORDINARY or (count == 1 and kind in lone)
     if goes_by_columns:
         with way(ordinary=False):
             second = submit_many(tenant, items, actor="me").task_ids
@@ -161,8 +168,18 @@ def test_an_array_that_is_made_late_is_read_block_by_block(
                 raise IndexError
             return {**ECHO, "args": [n], "priority": n // 150, "category": "urgent" if n >= 200 else "offpeak"}
 
+    make = reference_cache.line_id
+    made: list[bool] = []
+
+    def line_id(*args: Any) -> int:
+        made.append(connection.in_atomic_block)
+        return make(*args)
+
+    monkeypatch.setattr(reference_cache, "line_id", line_id)
     with way(ordinary=False):
         ids = submit_many(tenant, Late()).task_ids
+    assert made
+    assert not any(made), "a line is made outside of the transaction"
     rows = stored(ids)
     assert [wide["args"] for wide, _ in rows] == [[n] for n in range(MANY)]
     assert [thin["priority"] for _, thin in rows] == [n // 150 for n in range(MANY)]
