@@ -17,6 +17,7 @@ from slackwater_tasks.ledger.connection import Database
 from slackwater_tasks.submission.service import submit, submit_many
 from tests.lab.benchmarks import ground
 from tests.lab.benchmarks.account import cpu_clock
+from tests.lab.benchmarks.measure import tidy
 from tests.lab.benchmarks.micro.cell import HANDLER, Cell
 from tests.lab.benchmarks.micro.meter import Meter
 from tests.lab.benchmarks.micro.rounds import tell
@@ -52,6 +53,7 @@ def run(tasks: int, round: int, batch: int) -> None:  # noqa: A002 - the name of
         with meter.step("submit one", 1):
             submit(tenants[number % TENANTS], {"handler": HANDLER})
     items = [{"handler": HANDLER}] * BULK
+    tidy()
     needed = (-(-tasks // round) + WARM_UP) * round
     for chunk in range(1 - (-needed // BULK)):
         with meter.step("submit in bulk" if chunk else "warm-up", BULK):
