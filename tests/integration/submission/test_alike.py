@@ -195,12 +195,15 @@ def flawed(n: int, fields: dict[Any, Any]) -> list[Any]:
     return items
 
 
+RING: list[Any] = []
+RING.append(RING)
 FAULTS: list[dict[Any, Any]] = [
     {"args": [float("nan")]},
     {"args": ["\x00"]},
     {"args": ["\ud800"]},
     {"args": "text"},
     {"args": [object()]},
+    {"args": RING},
     {"args": nested(65)},
     {"args": ["x" * 100_001]},
     {"args": [{"$from": "nobody"}]},
