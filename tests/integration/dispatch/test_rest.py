@@ -107,7 +107,7 @@ class Clock:
 def test_news_of_room_that_nobody_waits_for_is_asked_about_together(
     monkeypatch: pytest.MonkeyPatch, clock: Clock, asked: list[int], heard: bool, over: int
 ) -> None:
-    monkeypatch.setattr(dispatching.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr("scheduler_ext.dispatch.dispatcher.time.monotonic", lambda: clock.now)
     found = dispatching._rest(cast("Any", clock), cast("Any", clock), 0.1)
     monkeypatch.undo()
     assert (clock.asked, found, round(clock.now * 1000)) == (asked, heard, over)
