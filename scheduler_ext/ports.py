@@ -101,6 +101,9 @@ class WorkStore(Protocol):
         """Record a plain success, and begin its only dependant here if it finds room given ahead: then this node holds
         ``claim``. Not repeated here: without an answer, ask ``start`` again, and record."""
 
+    def tell_room(self) -> None:
+        """Tell the dispatcher of free room, and wait for no answer: what runs next would wait for it too."""
+
     def hand_back(self, node_id: int, claims: Sequence[tuple[str, int]], *, running: bool, reason: str,
                   alone: bool = False) -> Changes:  # fmt: skip
         """Make claims ready again that have not begun; no attempt is spent."""

@@ -17,7 +17,6 @@ from scheduler_ext.core.work import Change
 from scheduler_ext.dispatch import change_feed, redis_client
 from scheduler_ext.dispatch.keys import Keys
 from scheduler_ext.dispatch.refusals import Kind, refusals
-from scheduler_ext.dispatch.sender import Sender
 
 if TYPE_CHECKING:
     import redis.asyncio
@@ -55,7 +54,6 @@ class QueueManager:
         self.conf = conf
         self.keys = Keys(conf.key_prefix)
         self._take: Any = client.register_script((files("scheduler_ext") / "lua" / "take.lua").read_text())
-        self._sender = Sender(client)
         self.lost = False
         """Whether the last publishing found that Redis was emptied; :meth:`emptied` tells it once more."""
 
@@ -173,13 +171,6 @@ class QueueManager:
                 pipe.execute()
         except redis_client.RedisError:
             log.debug("changes not told", exc_info=True)
-
-    def hint_room(self) -> None:
-        """Tell the dispatcher of free room, and wait for no answer: what runs next would wait for it too."""
-        try:
-            self._sender.send(("PUBLISH", self.keys.hints(self.conf.cell), ROOM))
-        except redis_client.RedisError:
-            log.debug("no hint given", exc_info=True)
 
     def tell_nodes(self, node_ids: Iterable[int]) -> None:
         """Tell nodes to look at what is asked of their tasks; without Redis they look by themselves."""

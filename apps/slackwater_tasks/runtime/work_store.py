@@ -148,6 +148,10 @@ class PgWorkStore(WorkStore):
         followed = self.follow_up(rows)
         return [_change(row, None) for row in rows] + followed, begun
 
+    def tell_room(self) -> None:
+        """Tell the dispatcher of free room."""
+        hints.tell_room(self.conf.cell)
+
     def follow_up(self, rows: Sequence[tuple[Any, ...]]) -> Changes:
         """After a committed finish: release dependants and mutex keys. Upkeep repeats what is lost here.
 

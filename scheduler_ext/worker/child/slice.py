@@ -232,7 +232,7 @@ class Child:
         self.slot, started = begun.slot, begun.started
         batched = len(started) > 1
         if batched and begun.waiting < self.low_water and begun.waiting * self._each_s < self.low_water_s:
-            self.queues.hint_room()
+            self.store.tell_room()
         ahead_at = len(started) - 1 - int(AHEAD_S / self._each_s) if self._each_s else 0
         signal.setitimer(signal.ITIMER_REAL, LONG_CHECK_S, LONG_CHECK_S)
         heard: list[tuple[Started, Finished]] = []

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import redis
 
 from scheduler_ext.dispatch.keys import Keys
-from scheduler_ext.dispatch.queue_manager import QueueManager
 from slackwater_conf import conf
 from slackwater_tasks.ledger import hints
+from slackwater_tasks.runtime.work_store import PgWorkStore
 
 
 def heard(listening: Any, wanted: int) -> list[bytes]:
@@ -33,15 +34,5 @@ def test_each_hint_arrives_and_a_lost_connection_costs_none(redis_client: redis.
         redis_client.client_kill_filter(_type="normal", skipme=True)
         hints.wake_dispatcher("cell")
         assert heard(listening, 1) == [b"work"]
-
-
-def test_a_child_tells_of_room_as_well(redis_client: redis.Redis) -> None:
-    queues = QueueManager(redis_client, conf().scheduler)
-    with redis_client.pubsub() as listening:
-        listening.subscribe(queues.keys.hints(queues.conf.cell))
-        listening.get_message(timeout=5.0)
-        queues.hint_room()
-        assert heard(listening, 1) == [b"room"]
-        redis_client.client_kill_filter(_type="normal", skipme=True)
-        queues.hint_room()
-        assert heard(listening, 1) == [b"room"]
+        PgWorkStore(replace(conf().scheduler, cell="cell"), "test").tell_room()
+        assert heard(listening, 1) == [b"room"], "a child's batches have left room"
