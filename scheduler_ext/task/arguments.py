@@ -75,7 +75,8 @@ class Arguments:
         ``args``, ``kwargs``: of each call; nothing where no call has any.
         """
         count = len(args[0]) if args else 0
-        columns = columns_of(kwargs) if kwargs else {}
+        # A dictionary of another class may have more than it tells.
+        columns = None if set(map(type, kwargs)) - {dict} else columns_of(kwargs) if kwargs else {}
         if columns is None or CALL in columns or set(map(len, args)) - {count}:
             return False
         given = self._positional[:count]

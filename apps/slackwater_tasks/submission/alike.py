@@ -18,7 +18,7 @@ from uuid import UUID
 
 from django.db import connection, transaction
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.states import Category
 from scheduler_ext.task import references
 from scheduler_ext.task.arguments import Arguments, columns_of
@@ -151,7 +151,7 @@ class Alike:
         while block := list(islice(left, size)):
             try:
                 kinds, args, kwargs = self._reader.read(block)
-            except InvalidInput:
+            except SlackwaterError:
                 raise Unlike from None
             ids = new_ids(len(block))
             self.ids += ids
@@ -222,11 +222,12 @@ class _Reader:
     def __init__(self, made: Alike) -> None:
         """``made``: gets a task of each kind."""
         self.made, self.tenant, self.tasks = made, made.tenant, made.tasks
-        self._known: dict[str, int] = {}
+        self._known: dict[str, tuple[int, Any]] = {}
+        """By how it is written the place of a kind, and what its tasks have in common."""
         self._arguments: list[Arguments | None] = []
 
     def read(self, block: list[Any]) -> tuple[list[int], list[str], list[str]]:
-        """Of each its kind and arguments. ``InvalidInput`` tells that something is wrong, but not where."""
+        """Of each its kind and arguments. An error of ours tells that something is wrong, but not where."""
         if set(map(type, block)) != {dict} or not OF_OTHERS.isdisjoint(block[0]):
             raise Unlike
         columns = columns_of(block)
@@ -246,12 +247,11 @@ class _Reader:
         varying = []
         for values in columns.values():
             classes = set(map(type, values))
-            if len(classes) > 1 or values.count(values[0]) < len(values):
-                if not classes <= SCALARS:
+            if not classes <= SCALARS:
+                if len(classes) > 1 or not _are_same(values):
                     raise Unlike
+            elif len(classes) > 1 or values.count(values[0]) < len(values):
                 varying += [values, tuple(map(type, values))]  # True, 1 and 1.0 are equal
-            elif not classes <= SCALARS and len(set(map(repr, values))) > 1:  # as they are inside of what is equal
-                raise Unlike
         if not varying:
             return [self._kind(block[0], (payloads[0][0], payloads[1][0]))] * len(block)
         numbers: dict[Any, int] = {}
@@ -264,10 +264,13 @@ class _Reader:
         return kinds
 
     def _kind(self, item: dict[str, Any], payload: Payload) -> int:
-        shape = repr(shape_of(item))  # an array among its values cannot be hashed
-        known = self._known.get(shape)
+        shape = shape_of(item)
+        written = _written(shape)  # an array among its values cannot be hashed
+        known = self._known.get(written)
         if known is not None:
-            return known
+            if not _are_same((known[1], shape)):
+                raise Unlike  # a class of theirs writes what differs alike
+            return known[0]
         if not self.made.admits:
             raise _NewKind
         spec = parse_task({name: value for name, value in item.items() if name not in ARGUMENTS})
@@ -278,7 +281,8 @@ class _Reader:
             raise Unlike
         self.tasks.append(task)
         self._arguments.append(reference_cache.arguments(spec.handler) if spec.handler else None)
-        number = self._known[shape] = len(self._arguments) - 1
+        number = len(self._arguments) - 1
+        self._known[written] = (number, shape)
         return number
 
     def _check_sizes(self, args: list[str], kwargs: list[str]) -> None:
@@ -302,6 +306,21 @@ class _Reader:
         for payload in own:
             if arguments.required or payload != NO_PAYLOAD:
                 admission.check_arguments(self.tasks[kind].spec.handler, arguments, payload)
+
+
+def _are_same(values: Sequence[Any]) -> bool:
+    """Whether values are equal and are written alike: inside of what is equal True, 1 and 1.0 are, too."""
+    try:
+        return values.count(values[0]) == len(values) and len(set(map(_written, values))) == 1
+    except Exception:  # noqa: BLE001 - a class of somebody's own may do anything, and a ring has no end
+        return False
+
+
+def _written(value: Any) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - as above; and very long numbers are not written
+        raise Unlike from None
 
 
 def _payloads(block: list[Any], given: Mapping[str, Sequence[Any]]) -> tuple[list[str], list[str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from django.db import DatabaseError, connection, transaction
 
-from scheduler_ext.core.errors import IdempotencyMismatch, InvalidInput, QuotaExceeded
+from scheduler_ext.core.errors import IdempotencyMismatch, InvalidInput, NotGranted, QuotaExceeded
 from slackwater_resources.models import Handler
 from slackwater_tasks.ledger import reference_cache, transitions
 from slackwater_tasks.models import LiveTask, Task
@@ -195,14 +196,33 @@ def flawed(n: int, fields: dict[Any, Any]) -> list[Any]:
     return items
 
 
-RING: list[Any] = []
-RING.append(RING)
+def ring_of_its_own() -> list[Any]:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
+RING = ring_of_its_own()
+
+
+class Unspeakable:
+    """Neither compares nor says what it is, as arrays of numbers do."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, other: object) -> bool:
+        raise ValueError("of which element?")
+
+    def __repr__(self) -> str:
+        raise ValueError("which element?")
+
+
 FAULTS: list[dict[Any, Any]] = [
     {"args": [float("nan")]},
     {"args": ["\x00"]},
     {"args": ["\ud800"]},
     {"args": "text"},
-    {"args": [Ellipsis]},
+    {"args": [object]},
     {"args": RING},
     {"args": nested(65)},
     {"args": ["x" * 100_001]},
@@ -245,6 +265,72 @@ def test_what_is_wrong_is_told_as_on_the_ordinary_way(
     assert not Task.objects.unscoped().exists()  # unscoped: of nobody
     assert counters(tenant) == (0, 0, 0)
     assert len(submit_many(tenant, [{**ECHO, "args": [n]} for n in range(MANY)]).task_ids) == MANY
+
+
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    "make",
+    [Unspeakable, lambda: 10**5_000, lambda: [10**5_000], lambda: nested(20_000), ring_of_its_own],
+    ids=["unspeakable", "a long number", "it in an array", "deep", "a ring"],
+)
+@pytest.mark.parametrize("field", ["priority", "tags", "nonsense"])
+def test_what_can_be_neither_compared_nor_written_is_told(
+    tenant: Tenant, way: Ways, field: str, make: Callable[[], Any], count: int
+) -> None:
+    told = []
+    for ordinary in (True, False):
+        items = [{**ECHO, field: make()} for _ in range(count)]
+        with way(ordinary=True) if ordinary else nullcontext(), pytest.raises(InvalidInput) as raised:
+            submit_many(tenant, items)
+        told.append((str(raised.value), raised.value.told()))
+    assert told[0] == told[1]
+    assert told[0][0].startswith(f"tasks[0].{field}")
+
+
+@pytest.mark.parametrize("place", [0, MANY - 1])
+@pytest.mark.parametrize(
+    ("field", "granted", "beyond"),
+    [
+        ("tier", "basic", "premium"), ("category", "offpeak", "urgent"), ("execution_cap_s", 9, 99),
+        ("handler", HANDLER, "other.one"),
+    ],
+)  # fmt: skip
+def test_what_the_plan_does_not_grant_is_told_with_its_place(
+    tenant: Tenant, way: Ways, field: str, granted: Any, beyond: Any, place: int
+) -> None:
+    Handler.objects.get_or_create(name="other.one")
+    plan = tenant.plan
+    plan.tiers, plan.max_urgent_permille, plan.max_cap_s, plan.handlers = ["basic"], 0, 60, ["demo.*"]
+    plan.save()
+    items = [{**ECHO, field: beyond if n >= place else granted} for n in range(MANY)]
+    told = []
+    for ordinary in (True, False):
+        with way(ordinary=True) if ordinary else nullcontext(), pytest.raises(NotGranted) as raised:
+            submit_many(tenant, items)
+        told.append((str(raised.value), raised.value.told()))
+    assert told[0] == told[1]
+    assert told[0][0].startswith(f"tasks[{place}].{field}")
+
+
+def test_a_dictionary_that_makes_what_it_is_asked_for_is_checked_as_it_is(tenant: Tenant) -> None:
+    Handler.objects.filter(name=HANDLER).update(schema={"properties": {"n": {}}, "additionalProperties": False})
+    reference_cache.forget()
+    items = [{**ECHO, "kwargs": defaultdict(int, {name: 1})} for name in ("n", "m")]
+    with pytest.raises(InvalidInput, match=r"tasks\[1\].kwargs.m: the handler has no such argument"):
+        submit_many(tenant, items)
+    assert items[1]["kwargs"] == {"m": 1}
+
+
+def test_texts_that_are_written_alike_are_not_taken_for_the_same(tenant: Tenant) -> None:
+    class Secret(str):
+        __slots__ = ()
+
+        def __repr__(self) -> str:
+            return "a secret"
+
+    items = [{**ECHO, "mutex_key": Secret("first" if n < alike.FIRST else "then")} for n in range(MANY)]
+    rows = stored(submit_many(tenant, items).task_ids)
+    assert [wide["mutex_key"] for wide, _ in rows] == [item["mutex_key"] for item in items]
 
 
 def test_the_limits_are_met_exactly(tenant: Tenant, way: Ways) -> None:
