@@ -38,6 +38,8 @@ FIRST: Final = 64
 """So many are looked at first: until they are, the server has nothing to do."""
 BLOCK: Final = 512
 """The most that are looked at together, and written while the next are looked at."""
+MOST_KINDS: Final = 16
+"""Of more kinds in one block each is admitted by itself, for more than it costs to admit all together on the ordinary way."""
 MAX_HERDS: Final = 4
 MAX_TEXT: Final = 2**24
 """A block of so many kinds, with so many characters of arguments, is written by a statement for each; else it is copied."""
@@ -254,9 +256,12 @@ class _Reader:
                 varying += [values, tuple(map(type, values))]  # True, 1 and 1.0 are equal
         if not varying:
             return [self._kind(block[0], (payloads[0][0], payloads[1][0]))] * len(block)
+        each = list(zip(*varying, strict=True))
+        if len(set(each)) > MOST_KINDS:
+            raise Unlike
         numbers: dict[Any, int] = {}
         kinds = []
-        for n, what in enumerate(zip(*varying, strict=True)):
+        for n, what in enumerate(each):
             number = numbers.get(what)
             if number is None:
                 number = numbers[what] = self._kind(block[n], (payloads[0][n], payloads[1][n]))

@@ -18,7 +18,7 @@ from slackwater_resources.models import Handler
 from slackwater_tasks.ledger import reference_cache, transitions
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.models.base import new_id, new_ids
-from slackwater_tasks.submission import alike, service, store
+from slackwater_tasks.submission import admission, alike, service, store
 from slackwater_tasks.submission.service import submit_many
 from slackwater_tenants.models import Tenant, TenantCounter
 from tests.support.api import HANDLER, client_of, furnish
@@ -186,6 +186,23 @@ def test_an_array_that_is_made_late_is_read_block_by_block(
     assert [thin["priority"] for _, thin in rows] == [n // 150 for n in range(MANY)]
     assert len({thin["line_id"] for _, thin in rows}) == 2
     assert counters(tenant) == (MANY, MANY - 200, MANY)
+
+
+@pytest.mark.parametrize(("count", "admitted"), [(alike.MOST_KINDS, alike.MOST_KINDS), (alike.MOST_KINDS + 1, 1)])
+def test_tasks_of_many_kinds_are_admitted_together(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch, count: int, admitted: int
+) -> None:
+    calls = []
+    admit = admission.admit
+
+    def noted(*args: Any, **given: Any) -> Any:
+        calls.append(args)
+        return admit(*args, **given)
+
+    monkeypatch.setattr(admission, "admit", noted)
+    rows = stored(submit_many(tenant, [{**ECHO, "mutex_key": f"k{n % count}"} for n in range(MANY)]).task_ids)
+    assert [wide["mutex_key"] for wide, _ in rows] == [f"k{n % count}" for n in range(MANY)]
+    assert len(calls) == admitted
 
 
 def flawed(n: int, fields: dict[Any, Any]) -> list[Any]:
