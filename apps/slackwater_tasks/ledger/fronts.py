@@ -55,11 +55,13 @@ class Depth:
     def measure(self, nodes: Sequence[NodeView], given: Sequence[Opening]) -> int:
         """The most tasks that the nodes, and what is ``given`` ahead, could take.
 
-        To look at as many as there is room for work of the kinds at the heads of lines is enough, as long as it is used.
+        Where only work beside processes stands at the heads of lines, it is enough to look at as many tasks as there is room
+        for of those kinds, as long as that is used.
         """
-        room = sum(map(room_of, nodes)) + sum(each.places * each.slot_milli for each in given)
-        near = sum(room_of(node, self._kinds) for node in nodes) + sum(each.places for each in given)
-        self.reach = room if self._further else min(room, max(FEW, near))
+        room = self.reach = sum(map(room_of, nodes)) + sum(each.places * each.slot_milli for each in given)
+        if not self._further and WorkKind.PROCESS not in self._kinds:
+            near = sum(room_of(node, self._kinds) for node in nodes) + sum(each.places for each in given)
+            self.reach = min(room, max(FEW, near))
         return room
 
     def saw(self, lines: Iterable[LineView]) -> None:
