@@ -55,6 +55,8 @@ class Chain:
         if finished is None:
             assert next((change[0], change[1]) for change in changes) == (str(self.first), TaskState.SUCCEEDED)
             assert Task.objects.unscoped().get(pk=self.first).state == TaskState.SUCCEEDED  # unscoped: of one task
+        live = LiveTask.objects.unscoped().filter(tenant=self.tenant).count()  # unscoped: of one tenant
+        assert TenantCounter.objects.get(tenant=self.tenant).unfinished == live
         return begun
 
     def live(self) -> LiveTask:
@@ -169,6 +171,17 @@ def test_what_may_not_begin_here_is_left_to_the_release(chain: Callable[..., Cha
     assert made.follow() is None
     assert made.live().state == then
     assert edge(made) == EdgeOutcome.SUCCEEDED
+
+
+@pytest.mark.parametrize("without", ["hashjoin", "mergejoin", "nestloop", "material", "hashjoin, nestloop"])
+@pytest.mark.parametrize("places", [0, 1])
+def test_the_end_is_counted_whatever_the_plan(chain: Callable[..., Chain], without: str, places: int) -> None:
+    """Where it finds no opening, too: the parts that look for one may then be done last."""
+    made = chain()
+    Opening.objects.update(places=places)
+    for kind in without.split(", "):
+        made.work.db.conn.execute(f"SET enable_{kind} = off")
+    assert (made.follow() is not None) == bool(places)
 
 
 def test_a_node_whose_lease_is_over_begins_nothing(chain: Callable[..., Chain]) -> None:

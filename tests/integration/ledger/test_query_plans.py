@@ -36,7 +36,7 @@ TASK_TENANT, TASK_RELEASE = (
     ("slackwater_tasks_task", "slackwater_task_release"),
 )
 WALKS = {"release"}
-"""Walks through the key as long as the planner believes the ledger to be empty: what it waits for ended a moment ago."""
+"""Walks through an index as long as the planner believes the ledger to be empty: what it waits for ended a moment ago."""
 Scans = set[tuple[str, str]]
 """(table, index) of every scan in a plan; the index is empty for a scan of the whole table."""
 
@@ -168,7 +168,7 @@ def hot_queries(ledger: Ledger) -> dict[str, tuple[str, Any, Scans]]:
         "succeed": (sql.finish.SUCCEED, _used(sql.finish.SUCCEED, ended), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
         "lock": (sql.finish.LOCK_RUNNING, _used(sql.finish.LOCK_RUNNING, ended), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
         "retry": (sql.finish.RETRY, _used(sql.finish.RETRY, ended | {"delays": times}), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
-        "release": (sql.dependencies.RELEASE, (ids, ones, ones), {LIVE_KEY, TASK_KEY, TASK_RELEASE}),
+        "release": (sql.dependencies.RELEASE, (ids, ones, ones), {LIVE_KEY, TASK_KEY, TASK_RELEASE, TASK_TENANT}),
         "finish": (sql.finish.FINISH, _used(sql.finish.FINISH, ended), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
         "wake": (sql.due.WAKE, (2048,), {("slackwater_tasks_livetask", "slackwater_live_due"), LIVE_KEY}),
         "next due": (sql.due.NEXT_DUE, None, {("slackwater_tasks_livetask", "slackwater_live_due")}),

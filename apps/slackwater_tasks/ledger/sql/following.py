@@ -16,7 +16,8 @@ def _succeed_and_begin(*more: str) -> str:
     """Live rows are locked first, the success's and then, if it is free, the dependant's; counters and openings last.
 
     Of the dependant's row the version is begun that the statement sees: the ends of its other parents, which were
-    written with it, are then seen too.
+    written with it, are then seen too. ``done`` reads ``known``, so that the task's row is locked before it is written:
+    a lock that comes after finds no row, and nothing would be counted.
     """
     return named(f"""
 WITH ended AS (
@@ -73,7 +74,7 @@ done AS (
         attempts_used = gone.attempts + 1, latest_start = gone.latest_start, result = gone.result::jsonb,
         error = gone.error, reason = gone.reason,
         release_pending = gone.has_children AND NOT EXISTS (SELECT 1 FROM started)
-    FROM gone WHERE {task_of("gone")}
+    FROM gone JOIN known ON known.id = gone.task_id WHERE {task_of("gone")}
     RETURNING t.id, t.tenant_id, t.workflow_id, t.state, t.release_pending, gone.mutex_key, gone.finished)
 SELECT done.id::text, done.state, done.release_pending, done.mutex_key, done.tenant_id, done.workflow_id::text,
     done.finished, begun.* FROM done LEFT JOIN (
