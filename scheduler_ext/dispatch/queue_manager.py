@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import time
 import uuid
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -45,6 +45,11 @@ def decode(entries: Iterable[bytes]) -> list[tuple[str, int]]:
     return list(claims)
 
 
+def _expected(entry: bytes) -> int:
+    """The microseconds that a claim is expected to run; 0: not known, or no claim."""
+    return int(entry.partition(b":")[0]) if CLAIM.fullmatch(entry) else 0
+
+
 class QueueManager:
     """Adds to, takes from and clears the three queues of each node."""
 
@@ -54,6 +59,8 @@ class QueueManager:
         self.conf = conf
         self.keys = Keys(conf.key_prefix)
         self._take: Any = client.register_script((files("scheduler_ext") / "lua" / "take.lua").read_text())
+        self._short = True
+        """Whether what was taken last was short, so that what comes next may be a batch."""
         self.lost = False
         """Whether the last publishing found that Redis was emptied; :meth:`emptied` tells it once more."""
 
@@ -91,24 +98,41 @@ class QueueManager:
         return decode(entries), left
 
     def wait(self, node_id: int, wait_s: float, *, crowd_s: float) -> tuple[list[tuple[str, int]], int]:
-        """Take a claim of a process, waiting for at most ``wait_s`` seconds.
+        """Take a claim of a process, waiting for at most ``wait_s`` seconds; returns it, and 0 where surely none is left.
 
-        One that comes within ``crowd_s`` has company: what lies behind it is taken too, which costs a round trip and
-        makes one batch of what would else be two.
+        One that comes within ``crowd_s`` has company: of what came with it as much is taken as makes a batch. Later, or
+        after a long task, the first is taken at once, and the others are whoever's has time for them.
         """
-        crowded = time.monotonic() + crowd_s
-        found: Any = self.client.blpop(self.keys.node_claims(node_id, WorkKind.PROCESS), timeout=wait_s)
+        names: list[Any] = self.keys.node_claims(node_id, WorkKind.PROCESS)
+        if self._short and crowd_s > 0:
+            most = self.conf.batch_max
+            found: Any = self.client.blmpop(min(wait_s, crowd_s), len(names), *names, direction="LEFT", count=most)
+            if found:
+                return self._fitting(found[0], found[1])
+            wait_s -= crowd_s
+        found = self.client.blpop(names, timeout=wait_s) if wait_s > 0 else None
         if not found:
             return [], 0
-        first = bytes(found[1])
-        expected_us = int(first.partition(b":")[0]) if CLAIM.fullmatch(first) else 0
-        if time.monotonic() > crowded or not 0 < expected_us <= SHORT_US or self.conf.batch_max == 1:
-            return decode([first]), 0
-        try:
-            entries, left = self._taken(node_id, WorkKind.PROCESS, self.conf.batch_max - 1, has_us=expected_us)
-        except redis_client.RedisError:  # nobody else has the first any more
-            return decode([first]), 0
-        return decode([first, *entries]), left
+        self._short = 0 < _expected(found[1]) <= SHORT_US
+        return decode([bytes(found[1])]), int(self._short)
+
+    def _fitting(self, queue: bytes, entries: list[bytes]) -> tuple[list[tuple[str, int]], int]:
+        """Of entries taken from the head of a queue those that make a batch; the others are put back there."""
+        work, fit = 0, 0
+        for entry in entries:
+            expected = _expected(entry)
+            self._short = 0 < expected <= SHORT_US
+            if fit and (work >= BATCH_US or not self._short):
+                break
+            work += expected
+            fit += 1
+            if not self._short:
+                break
+        rest = entries[fit:]
+        if rest:
+            with suppress(redis_client.RedisError):  # what is lost is taken back, like any claim that nobody begins
+                self.client.lpush(queue, *reversed(rest))
+        return decode(entries[:fit]), len(rest) or int(fit == self.conf.batch_max)
 
     async def wait_beside(self, client: redis.asyncio.Redis, node_id: int, kind: WorkKind, *, most: int,
                           wait_s: float) -> list[tuple[str, int]]:  # fmt: skip
@@ -124,11 +148,11 @@ class QueueManager:
             return decode(entries)
         return decode(found[1]) if found else []
 
-    def _taken(self, node_id: int, kind: WorkKind, most: int, *, has_us: int = -1) -> tuple[list[bytes], int]:
-        """Entries of a batch that has ``has_us`` of work already (negative: none), and how many are left."""
+    def _taken(self, node_id: int, kind: WorkKind, most: int) -> tuple[list[bytes], int]:
+        """Entries of a batch, and how many are left."""
         reply = self._take(
             keys=self.keys.node_claims(node_id, kind),
-            args=[most, BATCH_US, SHORT_US if kind is WorkKind.PROCESS else -1, has_us],
+            args=[most, BATCH_US, SHORT_US if kind is WorkKind.PROCESS else -1],
         )
         *entries, left, thrown = reply
         if int(thrown):

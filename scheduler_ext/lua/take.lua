@@ -2,12 +2,10 @@
 -- KEYS: the node's lists in the order in which they are served.
 -- ARGV[1]: the most claims to take. ARGV[2]: expected work, in microseconds, with which a batch is full.
 --   ARGV[3]: a claim expected to run longer than this (or 0, not known) is taken alone; negative: none is.
---   ARGV[4]: the expected work of a claim that the batch has already; negative: it has none.
 -- Each entry is "expected microseconds:task id:fence". Returns the entries taken, then the number left, then how many
 -- that are no such entries were thrown away (a key that is no list counts as one).
 local most, budget, short = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
-local has = tonumber(ARGV[4])
-local taken, sum, full, left, thrown = {}, math.max(has, 0), false, 0, 0
+local taken, sum, full, left, thrown = {}, 0, false, 0, 0
 for _, key in ipairs(KEYS) do
     local here = 0
     local kind = redis.call('TYPE', key)['ok']
@@ -24,7 +22,7 @@ for _, key in ipairs(KEYS) do
                 thrown = thrown + 1
             else
                 local alone = short >= 0 and (expected == 0 or expected > short)
-                if (#taken > 0 or has >= 0) and (alone or sum >= budget) then
+                if #taken > 0 and (alone or sum >= budget) then
                     full = true
                     break
                 end

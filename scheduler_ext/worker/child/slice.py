@@ -61,6 +61,10 @@ AHEAD_S = 0.01
 Sooner would lay more tasks behind a long one, and before urgent ones."""
 
 
+WORTH_S = 0.001
+"""A batch that is over sooner has nothing started beside it, unless more lies in the queues: the child itself is as quick."""
+
+
 @dataclass(frozen=True, slots=True)
 class Begun:
     """A batch that is started in the ledger and noted in the journal; none of it has run."""
@@ -97,8 +101,8 @@ class Child:
         self.low_water_s = LOOKAHEAD_US / 1e6 * journal.children / 2
         """With fewer claims, and less work, than this left in its queues the child asks the dispatcher for more."""
         self._each_s = 0.0
-        self._empty = False
-        """Whether the last wait was in vain: all that has come since, the next wait takes."""
+        self._more = True
+        """Whether something may lie in the queues: else whatever comes, the next wait takes."""
         self.worker = f"{index}:{os.getpid()}"
         self._samples: dict[tuple[int, str], list[float]] = {}
         self._learnt = time.monotonic()
@@ -188,15 +192,16 @@ class Child:
         """Take one batch of claims, waiting a limited time for the first; returns it and how many are left."""
         node_id = self.journal.node_id
         try:
-            if not (self._empty and wait_s):
+            if self._more or not wait_s:
                 claims, left = self.queues.take(node_id, WorkKind.PROCESS)
+                self._more = left > 0
                 if claims or not wait_s:
                     return claims, left
             claims, left = self.queues.wait(node_id, max(0.05, wait_s), crowd_s=CROWD_S)
-            self._empty = not claims
+            self._more = left > 0
             return claims, left
         except redis.RedisError as error:
-            self._empty = False
+            self._more = True
             log.warning("Redis is away: %s", error)
             time.sleep(min(wait_s, 0.2))
             return [], 0
@@ -234,13 +239,14 @@ class Child:
         if batched and begun.waiting < self.low_water and begun.waiting * self._each_s < self.low_water_s:
             self.store.tell_room()
         ahead_at = len(started) - 1 - int(AHEAD_S / self._each_s) if self._each_s else 0
+        ahead = batched and not last and (begun.waiting > 0 or len(started) * self._each_s > WORTH_S)
         signal.setitimer(signal.ITIMER_REAL, LONG_CHECK_S, LONG_CHECK_S)
         heard: list[tuple[Started, Finished]] = []
         measured = not batched and not self._shares()
         if measured:
             self.meter.begin()
         try:
-            ended = self._run(started, heard, max(0, ahead_at) if batched and not last else -1)
+            ended = self._run(started, heard, max(0, ahead_at) if ahead else -1)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         if measured and ended and not self._shares():
