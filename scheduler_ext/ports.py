@@ -49,8 +49,8 @@ class RoundStore(Protocol):
         the round before left it.
         """
 
-    def any_ready(self) -> bool:
-        """Whether any task is ready."""
+    def wants_room(self) -> bool:
+        """Whether any task is ready, or little is left of what was given ahead."""
 
     def share(self) -> SharePolicy:
         """The share policy that is chosen for the cell now."""

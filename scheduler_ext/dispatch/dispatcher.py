@@ -177,7 +177,7 @@ class Dispatcher:
 
     def wants_room(self) -> bool:
         """Whether free room changes anything: something waits, or some that may come find none given ahead."""
-        return bool(self.last.left) or self._short or self.store.any_ready()
+        return bool(self.last.left) or self._short or self.store.wants_room()
 
     def pause_s(self) -> float:
         """How long to wait for a hint before the next round: until something is due, at most the round's interval."""

@@ -129,6 +129,8 @@ class _Examples:
         self._now = snapshot.now
         self.each: dict[str, int] = {}
         """How many tasks an example stands for, by its id."""
+        self.low: list[Opening] = []
+        """The openings that they may widen."""
         lines: list[LineView] = []
         wanted = 0
         for line in snapshot.recent:
@@ -140,6 +142,7 @@ class _Examples:
                 wanted += 1
                 if wanted <= MOST and (found is None or 2 * found.places <= found.given):
                     heads += self._of(example)
+                    self.low += [found] if found is not None else []
             if heads:
                 lines.append(replace(line, heads=tuple(heads)))
         self.lines = tuple(lines)
@@ -193,6 +196,8 @@ def _widened(snapshot: Snapshot, examples: _Examples, decisions: tuple[Decision,
             places=places + (found[key].places if key in found else 0),
         )  # fmt: skip
     yield from found.values()
+    # What cannot be widened now is looked at again when half of it is claimed, and not at each claim.
+    yield from (replace(low, places=0) for low in examples.low if low.key not in found and low.places < low.given)
 
 
 def _all_fit(node: NodeView, vector: Vector) -> bool:

@@ -124,16 +124,16 @@ _keys = cache(Keys)  # asked for with each hint
 
 
 def wake_dispatcher(cell: str) -> None:
-    _send(_wake(cell))
-
-
-def _wake(cell: str) -> Sequence[Any]:
-    return "PUBLISH", keys().hints(cell), "work"
+    _send(("PUBLISH", keys().hints(cell), "work"))
 
 
 def tell_room(cell: str) -> None:
-    """Tell the dispatcher that a node has free room."""
-    _send(("PUBLISH", keys().hints(cell), ROOM))
+    """Tell the dispatcher that a node has free room, or that little is left of what is given ahead."""
+    _send(_room(cell))
+
+
+def _room(cell: str) -> Sequence[Any]:
+    return "PUBLISH", keys().hints(cell), ROOM
 
 
 def hand_over(place: Place, claims: Sequence[tuple[str, int]], cell: str) -> bool:
@@ -144,7 +144,7 @@ def hand_over(place: Place, claims: Sequence[tuple[str, int]], cell: str) -> boo
     """
     queue = keys().claims(place.node_id, WorkKind(place.kind), QueueName(place.queue))
     push = ("RPUSH", queue, *(encode(task_id, fence, place.expected_us) for task_id, fence in claims))
-    return _send(push, _wake(cell)) if place.low else _send(push)
+    return _send(push, _room(cell)) if place.low else _send(push)
 
 
 def tell_node(node_id: int) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 from uuid import UUID
+
+import psycopg
 
 from scheduler_ext.core.resources import add, part, peak
 from scheduler_ext.core.types import MILLI, PER_CHILD, Decision, LineView, Opening, QueueName, TenantView, WorkKind
@@ -19,6 +22,8 @@ from slackwater_tasks.ledger.snapshot_rows import Flight, LineInfo, Reference
 Key = tuple[int, int, bool]
 """A line, a handler, and whether its tasks never share a batch."""
 NO_TASK: Final = str(UUID(int=0))
+PATIENCE: Final = "10ms"
+"""How long whoever is claiming an opening is waited for, to add to it."""
 LATELY_S: Final = 600.0
 """An opening of which nothing is claimed for so long is closed."""
 
@@ -87,16 +92,20 @@ class Ahead:
             self._taken_back(conn.execute(sql.openings.CLOSE, {"cell": cell, "epoch": epoch, **_keys(recent)}))
         self._kept = (epoch, recent)
         if wider:
-            widened = conn.execute(sql.openings.WIDEN, {
-                "cell": cell, "epoch": epoch, **_keys([each.key for each in wider]),
-                "nodes": [each.node_id for each in wider], "kinds": [each.kind.value for each in wider],
-                "queues": [each.queue.value for each in wider], "millis": [each.slot_milli for each in wider],
-                "expected": [each.expected_us for each in wider], "places": [each.places for each in wider],
-            })  # fmt: skip
-            added = {each.key: each.places for each in wider}
-            for line, handler, alone, places in widened:
-                key = (line, handler, alone)
-                self._count(key, places - added[key], places)
+            with suppress(psycopg.errors.LockNotAvailable):
+                self._widen(conn, cell, epoch, wider)
+
+    def _widen(self, conn: Any, cell: str, epoch: int, wider: Sequence[Opening]) -> None:
+        widened = conn.execute(sql.openings.WIDEN, {
+            "cell": cell, "patience": PATIENCE, "epoch": epoch, **_keys([each.key for each in wider]),
+            "nodes": [each.node_id for each in wider], "kinds": [each.kind.value for each in wider],
+            "queues": [each.queue.value for each in wider], "millis": [each.slot_milli for each in wider],
+            "expected": [each.expected_us for each in wider], "places": [each.places for each in wider],
+        })  # fmt: skip
+        added = {each.key: each.places for each in wider}
+        for line, handler, alone, places in widened:
+            key = (line, handler, alone)
+            self._count(key, places - added[key], places)
 
 
 def _keys(keys: Sequence[Key]) -> dict[str, list[Any]]:

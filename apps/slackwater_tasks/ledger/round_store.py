@@ -196,8 +196,8 @@ class PgRoundStore(RoundStore):
             )
         return self._last
 
-    def any_ready(self) -> bool:
-        row = self.db.conn.execute(sql.snapshot.ANY_READY).fetchone()
+    def wants_room(self) -> bool:
+        row = self.db.conn.execute(sql.snapshot.WANTS_ROOM, (self.conf.cell,)).fetchone()
         return bool(row and row[0])
 
     def view(self, heads: int, *, ready: Sequence[Any] = (), ends: bool = False) -> Snapshot:

@@ -144,7 +144,7 @@ class PgWorkStore(WorkStore):
         """
         rows, begun, low = transitions.follow_if_running(self.db.conn, node_id, finished, claim, told=self._told())
         if low:
-            hints.wake_dispatcher(self.conf.cell)
+            self.tell_room()
         followed = self.follow_up(rows)
         return [_change(row, None) for row in rows] + followed, begun
 

@@ -22,7 +22,7 @@ from slackwater_conf import conf
 from slackwater_resources.models import Handler
 from slackwater_tasks.control.lines import set_line_paused
 from slackwater_tasks.control.rerun import retry
-from slackwater_tasks.ledger import hints
+from slackwater_tasks.ledger import hints, openings
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.ledger.round_recorder import RoundWatcher
 from slackwater_tasks.models import Attempt, Leader, Line, LiveTask, Opening, RateLimit, TaskEvent
@@ -311,6 +311,39 @@ def test_of_two_who_come_at_once_for_one_place_one_gets_it_and_the_dispatcher_wa
         assert places() == [1], "what is being claimed stays as it is"
     late.join(30)
     assert found == [TaskState.READY]
+
+
+def test_who_is_claiming_is_waited_for_and_what_is_left_of_it_is_added_to(
+    made: Callable[..., Rounds], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cell, tenant = made(slots=16), client_of("awaited").tenant
+    open_for(cell, tenant)
+    assert places() == [4]
+    Opening.objects.update(places=2)
+    assert not cell.dispatcher.wants_room(), "half is left"
+    with connect() as held, held.transaction():
+        held.execute("UPDATE slackwater_tasks_opening SET places = places - 1")  # as a statement that stores does
+        cell.dispatcher.run_round()
+        assert places() == [2], "not for long"
+        monkeypatch.setattr(openings, "PATIENCE", "30s")
+        late = threading.Thread(target=cell.dispatcher.run_round)
+        late.start()
+        wait_until(lambda: _waiting() == 1, message="the dispatcher waits for the row")
+    late.join(30)
+    assert places() == [5]
+    assert not cell.dispatcher.wants_room()
+
+
+def test_an_opening_that_cannot_be_widened_is_looked_at_again_at_its_next_half(made: Callable[..., Rounds]) -> None:
+    cell, tenant = made(slots=4), client_of("full").tenant
+    open_for(cell, tenant)
+    assert places() == [2]
+    for left in (1, 0):
+        assert stored(tenant) is TaskState.QUEUED
+        assert places() == [left]
+        assert cell.dispatcher.wants_room() is (left == 0)
+        cell.round()
+        assert not cell.dispatcher.wants_room(), "a round has seen that there is no more"
 
 
 def _waiting() -> int:

@@ -118,7 +118,7 @@ PLANS: dict[str, dict[str, str]] = {
         "NODES": "",
         "IN_FLIGHT": "livetask.in_flight",
         "MUTEX_HELD": "livetask.in_flight livetask.mutex",
-        "ANY_READY": "livetask.ready",
+        "WANTS_ROOM": "livetask.ready",
         "NOMINATE": "livetask.ready",
         "NOMINATE_OF": "livetask.ready",
         "FRONTS": "livetask.ready",

@@ -121,7 +121,10 @@ def test_what_is_given_is_widened_only_when_half_is_left_and_only_at_its_node() 
     (more,) = decided(idle(recent, nodes, openings=(half,)))
     assert (more.places + half.places) * 2 <= MILLI
     elsewhere = Opening(**{**{name: getattr(half, name) for name in half.__slots__}, "node_id": 2})
-    assert decided(idle(recent, nodes, openings=(elsewhere,))) == []
+    assert decided(idle(recent, nodes, openings=(elsewhere,))) == [replace(elsewhere, places=0)], (
+        "looked at anew at a half"
+    )
+    assert decided(idle(recent, nodes, openings=(replace(elsewhere, given=50),))) == []
 
 
 def test_what_is_given_stays_as_large_as_what_is_there_so_that_it_can_be_added() -> None:

@@ -1,7 +1,7 @@
 """Openings: room that the leading dispatcher has decided on ahead, and the claim of it by whoever makes a task ready.
 
-Whoever claims locks an opening last. The dispatcher waits for nobody: an opening that is being claimed stays as it is,
-counted as taken, however long that lasts.
+Whoever claims locks an opening last. The dispatcher hardly waits for him: an opening that is being claimed for longer stays
+as it is, counted as taken.
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ _STAYS = "o.places > 0 AND o.epoch = excluded.epoch AND o.cell = excluded.cell"
 _FREE = """free AS (
     SELECT line_id, handler_id, alone, places FROM slackwater_tasks_opening WHERE cell = %(cell)s FOR UPDATE SKIP LOCKED)"""
 _IS_FREE = "(free.line_id, free.handler_id, free.alone) = (o.line_id, o.handler_id, o.alone)"
+# Who is claiming an opening has it for the few milliseconds of his statement, so he is waited for so long; longer, and
+# nothing is widened.
 WIDEN = f"""
-WITH {_FREE}
 INSERT INTO slackwater_tasks_opening AS o (line_id, handler_id, alone, cell, epoch, node_id, kind, queue, slot_milli,
     expected_us, places, given)
 SELECT u.line, u.handler, u.alone, %(cell)s, %(epoch)s, u.node, u.kind, u.queue, u.milli, u.expected, u.places, u.places
-FROM unnest(%(lines)s::bigint[], %(handlers)s::bigint[], %(alones)s::bool[], %(nodes)s::bigint[], %(kinds)s::text[],
-    %(queues)s::text[], %(millis)s::int[], %(expected)s::int[], %(places)s::int[])
+FROM (SELECT set_config('lock_timeout', %(patience)s, true) OFFSET 0) patience,
+    unnest(%(lines)s::bigint[], %(handlers)s::bigint[], %(alones)s::bool[], %(nodes)s::bigint[], %(kinds)s::text[],
+        %(queues)s::text[], %(millis)s::int[], %(expected)s::int[], %(places)s::int[])
     AS u(line, handler, alone, node, kind, queue, milli, expected, places)
-WHERE NOT EXISTS (SELECT 1 FROM slackwater_tasks_opening was
-    WHERE (was.line_id, was.handler_id, was.alone) = (u.line, u.handler, u.alone) AND was.cell = %(cell)s
-        AND NOT EXISTS (SELECT 1 FROM free WHERE (free.line_id, free.handler_id, free.alone) = (u.line, u.handler, u.alone)))
 ON CONFLICT (line_id, handler_id, alone) DO UPDATE SET cell = excluded.cell, epoch = excluded.epoch,
     node_id = excluded.node_id, kind = excluded.kind, queue = excluded.queue, slot_milli = excluded.slot_milli,
     expected_us = excluded.expected_us,
@@ -43,7 +42,7 @@ RETURNING o.line_id, o.handler_id, o.alone, o.places
 """  # noqa: S608 - statements of ours
 WITHDRAW = f"""
 WITH {_FREE}
-UPDATE slackwater_tasks_opening o SET places = 0 FROM free WHERE {_IS_FREE} AND o.places > 0
+UPDATE slackwater_tasks_opening o SET places = 0, given = 0 FROM free WHERE {_IS_FREE} AND o.places > 0
 RETURNING o.line_id, o.handler_id, o.alone, free.places
 """  # noqa: S608 - statements of ours
 # What nobody has used for a while, and all that an earlier leader left.

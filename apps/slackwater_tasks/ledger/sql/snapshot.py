@@ -28,7 +28,11 @@ WITH RECURSIVE active AS (
     SELECT (SELECT l.line_id FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id > a.line_id
             ORDER BY l.line_id LIMIT 1)
     FROM active a WHERE a.line_id IS NOT NULL)""")
-ANY_READY = named("SELECT EXISTS (SELECT 1 FROM slackwater_tasks_livetask WHERE phase = :phase.READY)")
+# Anything that waits, or an opening of which less than half is left.
+WANTS_ROOM = named("""
+SELECT EXISTS (SELECT 1 FROM slackwater_tasks_livetask WHERE phase = :phase.READY)
+    OR EXISTS (SELECT 1 FROM slackwater_tasks_opening WHERE cell = %s AND 2 * places < given)
+""")
 HEADS = named("""CROSS JOIN LATERAL (
     SELECT l.task_id::text, l.line_id, l.fence, l.rank_group, l.rank, l.kind, l.handler_id, l.priority,
            l.alone OR l.total_attempts = 1, l.mutex_key, l.mutex_limit, l.last_node,
