@@ -204,9 +204,8 @@ def current() -> TaskContext:
     return context
 
 
-def enter(context: TaskContext | None) -> None:
-    """Set the running task (the worker's side)."""
-    running.task.set(context)
+enter: Callable[[TaskContext | None], object] = running.task.set
+"""Set the running task (the worker's side)."""
 
 
 def once(key: str, *, outside: bool = False, verify: Callable[[], Any] | None = None) -> AbstractContextManager[Effect]:

@@ -55,6 +55,8 @@ FREE, WAITING, BEGUN, ENDED = 0, 1, 2, 3
 """A table is free as it comes from the kernel, which gives it memory where something is noted."""
 _ALL_FREE = bytes([FREE]) * PLACES
 _PID, _OPEN, _COUNT, _CURRENT, _LIMIT, _BATCH, _INTERRUPT, _OUTCOME, _BASE_MB = 0, 4, 8, 12, 16, 24, 32, 36, 40
+_CURRENT_AT, _LIMIT_AT = _CURRENT // 4, _LIMIT // 4
+"""The same among numbers of four bytes."""
 
 
 def to_unix_s() -> float:
@@ -298,6 +300,8 @@ class Slot:
         self._memory = memory
         self._base = base
         self._entries = base + SLOT_BYTES
+        self._numbers = memoryview(memory)[base : base + SLOT_BYTES].cast("i")
+        """The slot's own numbers; for what is written with each task this costs a fifth of a property."""
         self._blob = 0
         self.index = index
 
@@ -349,9 +353,9 @@ class Slot:
 
     def begin(self, index: int, cap_ms: int, now: float) -> bool:
         """Note that a task begins; False when the agent has taken the rest of the batch away."""
-        self.current = index
-        if index >= self.limit:
-            self.current = -1
+        self._numbers[_CURRENT_AT] = index
+        if index >= self._numbers[_LIMIT_AT]:
+            self._numbers[_CURRENT_AT] = -1
             return False
         at = self._entries + index * ENTRY_BYTES
         _BEGUN_AT.pack_into(self._memory, at + 20, cap_ms, now)
@@ -360,18 +364,18 @@ class Slot:
 
     def end(self, index: int, now: float, blob: bytes) -> bool:
         """Note that a task ended, with ``blob``; False when it does not fit: record the batch so far first."""
-        at = self._entries + index * ENTRY_BYTES
-        fits = self._blob + len(blob) <= BLOB_BYTES
-        if fits and blob:
+        memory, at = self._memory, self._entries + index * ENTRY_BYTES
+        if blob:
+            if self._blob + len(blob) > BLOB_BYTES:
+                return False
             start = self._entries + ENTRIES * ENTRY_BYTES + self._blob
-            self._memory[start : start + len(blob)] = blob
-            _BLOB_AT.pack_into(self._memory, at + 48, self._blob, len(blob))
+            memory[start : start + len(blob)] = blob
+            _BLOB_AT.pack_into(memory, at + 48, self._blob, len(blob))
             self._blob += len(blob)
-        if fits:
-            _DOUBLE.pack_into(self._memory, at + 32, now)
-            self._memory[at + 40] = ENDED
-            self.current = -1
-        return fits
+        _DOUBLE.pack_into(memory, at + 32, now)
+        memory[at + 40] = ENDED
+        self._numbers[_CURRENT_AT] = -1
+        return True
 
     def close(self) -> None:
         self._open = 0

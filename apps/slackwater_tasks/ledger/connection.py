@@ -5,7 +5,6 @@ Celery closes Django's connection around each of its tasks, and the hot path wan
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,8 +12,6 @@ from typing import Any, TypeVar
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, connection, connections
-from psycopg.abc import Buffer
-from psycopg.adapt import Loader
 
 from slackwater_conf import conf
 from slackwater_resources.faults import BROKEN
@@ -50,8 +47,6 @@ def connect(*, application_name: str = "slackwater", hot: bool = False) -> psyco
     conn = psycopg.connect(**params, autocommit=True)
     # Of the others only what asks for it: a count that no statement reaches does not make psycopg deaf, as None does.
     conn.prepare_threshold = (PREPARE_AFTER if hot else sys.maxsize) if prepares else None
-    if hot:
-        conn.adapters.register_loader("jsonb", _HotJsonb)
     return conn
 
 
@@ -89,18 +84,6 @@ def _cursor(ours: Any) -> psycopg.RawCursor[tuple[Any, ...]]:
             # Django's None makes psycopg deaf to ``prepare=True``; a count that no statement reaches does not.
             raw.prepare_threshold = sys.maxsize
     return kind(raw)
-
-
-class _HotJsonb(Loader):
-    """Parse JSON; most tasks have no arguments, and recognizing that takes a tenth of parsing."""
-
-    def load(self, data: Buffer) -> Any:
-        if len(data) == 2:
-            if data == b"[]":
-                return []
-            if data == b"{}":
-                return {}
-        return json.loads(bytes(data))
 
 
 class Database:

@@ -18,7 +18,7 @@ from scheduler_ext.core.run_times import GAMMA, LONG, Quantiles, bucket_of
 from scheduler_ext.core.run_times import MEMORY as LEARNT_MEMORY
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Outcome, TaskState, is_final
-from scheduler_ext.core.work import Change, Changes, Finished, ScriptWork, Started, Written
+from scheduler_ext.core.work import Changes, Finished, ScriptWork, Started, Written
 from scheduler_ext.ports import TaskBackend, WorkStore
 from slackwater_resources.faults import FAULTS
 from slackwater_tasks.ledger import hints, sql, transitions
@@ -90,8 +90,12 @@ RETURNING l.tenant_id, t.workflow_id::text
 """)
 
 
-def _change(row: Sequence[Any], outcome: Outcome | None) -> Change:
-    return row[0], row[1], row[4], row[5], None if outcome is None else int(outcome), None, row[6]
+def _changes(rows: Sequence[Sequence[Any]], outcomes: Mapping[str, int]) -> Changes:
+    """What is told of recorded ends, as rows of :func:`transitions.finish_if_running`; ``outcomes`` but successes."""
+    return [
+        (task_id, state, tenant_id, workflow_id, outcomes.get(task_id), None, at)
+        for task_id, state, _, _, tenant_id, workflow_id, at in rows
+    ]
 
 
 class PgWorkStore(WorkStore):
@@ -124,16 +128,16 @@ class PgWorkStore(WorkStore):
 
         Returns the changes of state that were accepted, and those that followed from them. Safe to repeat.
         """
-        outcomes: dict[str, Outcome] = {}
+        outcomes: dict[str, int] = {}
         if all(each.is_plain() for each in finished):
             rows = self.db.repeatable(
                 lambda conn: transitions.succeed_if_running(conn, node_id, finished, told=self._told()), single=True
             )
         else:
             rows = self.db.repeatable(lambda conn: transitions.record(conn, self.conf, node_id, finished, self._rng))
-            outcomes = {f.task_id: f.outcome for f in finished if f.outcome is not Outcome.SUCCEEDED}
+            outcomes = {f.task_id: int(f.outcome) for f in finished if f.outcome is not Outcome.SUCCEEDED}
         followed = self.follow_up(rows)
-        return [_change(row, outcomes.get(row[0])) for row in rows] + followed
+        return _changes(rows, outcomes) + followed
 
     def record_and_follow(
         self, node_id: int, finished: Finished, claim: tuple[str, int]
@@ -146,7 +150,7 @@ class PgWorkStore(WorkStore):
         if low:
             self.tell_room()
         followed = self.follow_up(rows)
-        return [_change(row, None) for row in rows] + followed, begun
+        return _changes(rows, {}) + followed, begun
 
     def tell_room(self) -> None:
         """Tell the dispatcher of free room."""

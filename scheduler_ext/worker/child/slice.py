@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ class Child:
         self._more = True
         """Whether something may lie in the queues: else whatever comes, the next wait takes."""
         self.worker = f"{index}:{os.getpid()}"
-        self._samples: dict[tuple[int, str], list[float]] = {}
+        self._samples: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
         self._learnt = time.monotonic()
         self._running: int | None = None
         self._claimed_slot = False
@@ -316,8 +317,8 @@ class Child:
     def _run(self, started: Sequence[Started], heard: list[tuple[Started, Finished]], ahead_at: int) -> list[Finished]:
         """Run a batch; with its task number ``ahead_at`` the next batch is asked for."""
         ended: list[Finished] = []
-        slot, bodies, store, worker = self.slot, self.bodies, self.store, self.worker
-        now, unix = time.monotonic, to_unix_s()
+        slot, bodies, store, worker, samples = self.slot, self.bodies, self.store, self.worker, self._samples
+        now, unix, batched, yielded = time.monotonic, to_unix_s(), len(started) > 1, Outcome.YIELDED
         slot.base_mb, noted = self._base_mb(), now()
         for index, task in enumerate(started):
             began = now()
@@ -342,8 +343,8 @@ class Child:
                 slot.end(index, over, b"")
             else:
                 ended.append(finished)
-            if end.outcome is not Outcome.YIELDED and (len(started) > 1 or pausing.resumed != task.task_id):
-                self._sample(task, over - began)
+            if end.outcome is not yielded and (batched or pausing.resumed != task.task_id):
+                samples[task.tenant_id, task.handler].append(over - began)
             if self.journal.listened:
                 heard.append((task, finished))
         return ended
@@ -354,13 +355,13 @@ class Child:
 
     # -- learning -----------------------------------------------------------------------------------------------------
     def _sample(self, task: Started, seconds: float) -> None:
-        """Note a run time; coroutines report theirs from their thread, and a lost sample does no harm."""
-        self._samples.setdefault((task.tenant_id, task.handler), []).append(seconds)
+        """Note the run time of a coroutine, which reports it from its thread: a lost sample does no harm."""
+        self._samples[task.tenant_id, task.handler].append(seconds)
 
     def _learn(self) -> None:
         self._learnt = time.monotonic()
         if self._samples:
-            samples, self._samples = self._samples, {}
+            samples, self._samples = self._samples, defaultdict(list)
             self.store.learn(samples)
 
     def close(self) -> None:

@@ -24,7 +24,7 @@ LEAD = """lead AS (
 # Whether the node's lease runs.
 LEASED = """EXISTS (SELECT 1 FROM slackwater_resources_node WHERE id = %(node)s AND state IN ('starting', 'active', 'draining')
                     AND lease_expires_at > clock_timestamp())"""
-WORK = "t.handler, t.script_sha256, t.script_path, t.args, t.kwargs, t.cap_ms"
+WORK = "t.handler, t.script_sha256, t.script_path, t.args::text, t.kwargs::text, t.cap_ms"
 # What of a live row l must still hold when its task begins.
 STARTS = "NOT l.cancel_requested AND (l.expires_at IS NULL OR l.expires_at > clock_timestamp())"
 # The only dependant of a task that begins, if it waits for nothing else: what ends may go on with it.
@@ -74,7 +74,7 @@ notices AS (
 # What a start without an answer had started: nobody else has the claims, and none has begun.
 STARTED = named(f"""
 SELECT l.task_id::text, l.fence, l.tenant_id, {WORK}, l.attempts + 1, t.name, t.workflow_id::text,
-    extract(epoch FROM l.started_at)::float8
+    extract(epoch FROM l.started_at)::float8, NULL
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
 JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id])
 JOIN slackwater_tasks_task t ON {task_of("l")}
