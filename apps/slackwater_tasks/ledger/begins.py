@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from json import JSONDecoder
+import json
+from collections.abc import Sequence
 from typing import Any
 
 from scheduler_ext.core.work import Started
 
-_decode = JSONDecoder().raw_decode
 
+def started(rows: Sequence[tuple[Any, ...]]) -> list[Started]:
+    """The tasks of rows as ``sql.claims.START`` has them.
 
-def started(rows: Iterable[tuple[Any, ...]]) -> list[Started]:
-    """The tasks of rows that begin as ``sql.claims.START`` has them."""
+    Arguments come as text and are read all at once: by a loader of psycopg's for each, they would take as long as all
+    else of a start.
+    """
+    given = values([text for row in rows for text in row[6:8]])
     return [
         Started(
-            task_id, fence, tenant, handler, sha256, path, value(args), value(kwargs), cap_ms, attempt, name, workflow,
-            at, before,
+            task_id, fence, tenant, handler, sha256, path, args, kwargs, cap_ms, attempt, name, workflow, at, before
         )
-        for task_id, fence, tenant, handler, sha256, path, args, kwargs, cap_ms, attempt, name, workflow, at, before
-        in rows
+        for (task_id, fence, tenant, handler, sha256, path, _, _, cap_ms, attempt, name, workflow, at, before),
+            args, kwargs in zip(rows, given[::2], given[1::2], strict=True)
     ]  # fmt: skip
 
 
-def value(text: str) -> Any:
-    """What a text of PostgreSQL's ``jsonb`` says. Most tasks have no arguments, and nobody need parse that.
-
-    That text has no blanks around it; to fetch it as text costs a fifth of what a loader of psycopg's does.
-    """
-    return [] if text == "[]" else {} if text == "{}" else _decode(text)[0]
+def values(texts: Sequence[str]) -> list[Any]:
+    """What texts of PostgreSQL's ``jsonb`` say."""
+    found: list[Any] = json.loads(f"[{','.join(texts)}]")
+    return found

@@ -38,9 +38,9 @@ def array(values: Iterable[Any]) -> str:
     return f"{{{','.join(map(str, values))}}}"
 
 
-def moments(seconds: Sequence[float]) -> str:
-    """An array of times by the microsecond, which is what PostgreSQL keeps: at half the cost of all their digits."""
-    return f"{{{','.join(['%.6f'] * len(seconds))}}}" % tuple(seconds)
+def moments(seconds: Iterable[float]) -> str:
+    """An array of times in microseconds, which is what PostgreSQL keeps: at a quarter of the cost of floats."""
+    return array([int(each * 1e6 + 0.5) for each in seconds])
 
 
 Claim = tuple[str, int]
@@ -167,7 +167,7 @@ def start_if_queued(
     if again:
         new = {row[0] for row in rows}
         rows += [row for row in cur.execute(sql.claims.STARTED, params).fetchall() if row[0] not in new]
-    if len(rows) > 1:
+    if [row[0] for row in rows] != ids:
         place = {task_id: n for n, task_id in enumerate(ids)}
         rows.sort(key=lambda row: place[row[0]])
     return begins.started(rows)

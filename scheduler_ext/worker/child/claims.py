@@ -41,26 +41,26 @@ class Starting:
             others = self.of_others()
             self.claims = [claim for claim in self.claims if claim not in others]
         started = self.store.start(self.node_id, self.claims, again=again) if self.claims else []
-        if all(_belongs(task, self.kind) for task in started):
+        if all(_belongs(handler, self.kind) for handler in {task.handler for task in started}):
             return started
         return self._without_misplaced(started)
 
     def _without_misplaced(self, started: Sequence[Started]) -> list[Started]:
         """Hand back a claim that lay in the queue of another kind: it would be run as what it is not."""
-        wrong = [task for task in started if not _belongs(task, self.kind)]
+        wrong = [task for task in started if not _belongs(task.handler, self.kind)]
         refusals.add(Kind.CLAIM, f"a claim in the queue of another kind ({self.kind.value})", len(wrong))
         reason = "handed back unbegun: its claim lay in the queue of another kind"
         claims = [(task.task_id, task.fence) for task in wrong]
         self.store.hand_back(self.node_id, claims, running=True, reason=reason)
-        return [task for task in started if _belongs(task, self.kind)]
+        return [task for task in started if _belongs(task.handler, self.kind)]
 
 
-def _belongs(task: Started, here: WorkKind) -> bool:
-    """Whether a task may lie in a queue of this kind.
+def _belongs(handler: str, here: WorkKind) -> bool:
+    """Whether a task of a handler (empty: a script) may lie in a queue of this kind.
 
     A task that is to run alone has a process, whatever its handler is.
     """
-    if not task.handler or here is WorkKind.SCRIPT:
-        return not task.handler and here is WorkKind.SCRIPT
-    found = handlers.find(task.handler)
+    if not handler or here is WorkKind.SCRIPT:
+        return not handler and here is WorkKind.SCRIPT
+    found = handlers.find(handler)
     return here is WorkKind.PROCESS or found is None or found.kind is here

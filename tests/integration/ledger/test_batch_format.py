@@ -33,12 +33,15 @@ def test_json_of_postgresql_is_read_as_pythons_reader_reads_it(text: str) -> Non
     with connection.cursor() as cur:
         cur.execute("SELECT %s::jsonb::text", (text,))
         stored = cur.fetchone()[0]
-    assert repr(begins.value(stored)) == repr(json.loads(stored))
+    assert repr(begins.values([stored, stored])) == repr([json.loads(stored)] * 2)
 
 
-def test_tasks_without_arguments_share_nothing() -> None:
-    for text in ("[]", "{}"):
-        assert begins.value(text) is not begins.value(text)
+def test_tasks_with_the_same_arguments_share_nothing() -> None:
+    one, other = begins.values(['[[], {"a": []}]'] * 2)
+    assert one == other == [[], {"a": []}]
+    one[1]["a"].append(1)
+    one[0].append(1)
+    assert other == [[], {"a": []}]
 
 
 def test_a_batch_begins_in_the_order_of_its_claims_each_with_its_arguments() -> None:

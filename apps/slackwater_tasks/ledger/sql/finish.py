@@ -91,12 +91,13 @@ dead AS (
     FROM gone JOIN slackwater_tenants_tenant tenant ON tenant.id = gone.tenant_id
     JOIN slackwater_tenants_plan plan ON plan.id = tenant.plan_id WHERE gone.final = :state.FAILED
         ON CONFLICT (task_id) DO NOTHING),"""
-# A batch of handlers that all succeeded: without what is the same for each.
+# A batch of handlers that all succeeded: without what is the same for each, and with times in microseconds.
 _SUCCEEDED = """
-    SELECT id, fence, :state.SUCCEEDED AS final, :outcome.SUCCEEDED AS outcome, started, finished, result,
+    SELECT id, fence, :state.SUCCEEDED AS final, :outcome.SUCCEEDED AS outcome, started / 1e6::float8 AS started,
+        finished / 1e6::float8 AS finished, result,
         '' AS error, '' AS reason, NULL::int AS exit_code, %(worker)s::text AS worker, NULL::int AS cpu, NULL::int AS memory,
         NULL::int AS disk
-    FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(started)s::float8[], %(finished)s::float8[], %(results)s::text[])
+    FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(started)s::int8[], %(finished)s::int8[], %(results)s::text[])
     AS given(id, fence, started, finished, result)"""
 FINISH = _finish(_ENDED, tell(_EVENTS), _DEAD_LETTERS)
 SUCCEED = _finish(_SUCCEEDED)
