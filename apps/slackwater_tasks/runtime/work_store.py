@@ -264,7 +264,7 @@ class PgWorkStore(WorkStore):
     def learn(self, samples: Mapping[tuple[int, str], Sequence[float]]) -> None:
         columns: list[tuple[Any, ...]] = []
         for (tenant_id, key), seconds in samples.items():
-            buckets = Counter(bucket_of(each * 1e6) for each in seconds)
+            buckets = Counter([bucket_of(each * 1e6) for each in seconds])
             mean, long = fmean(seconds) * 1e6, Quantiles(buckets).at(LONG)
             columns.append((tenant_id, key[:200], len(seconds), mean, long, Jsonb(buckets)))
         if not columns:

@@ -58,7 +58,7 @@ def _home(receiver: Any) -> str | None:
 class Handler:
     """A handler of this process and what its task says, looked up once."""
 
-    __slots__ = ("call", "carried", "hooked", "request", "soft_s", "task")
+    __slots__ = ("call", "carried", "hooked", "request", "soft_s", "standing", "task")
 
     def __init__(self, task: Any, export: Export, hostname: str = "") -> None:
         """``task``: the Celery task. ``hostname``: the worker's name, as Celery gives it."""
@@ -69,6 +69,8 @@ class Handler:
         self.hooked = called or any(task_has_custom(task, hook) for hook in HOOKS)
         self.call: Callable[..., Any] = task if called else task.run
         self.soft_s = soft_limit(task)
+        self.standing: Context | None = None
+        """The request that stands on its task's stack in the main thread, once it has run there."""
         delivery = {"exchange": "", "routing_key": export.name, "priority": None, "redelivered": False}
         self.request: dict[str, Any] = {
             "called_directly": False, "is_eager": False, "delivery_info": delivery, "hostname": hostname,

@@ -154,7 +154,6 @@ class Bodies:
         """Why the running task is being interrupted; set by the signal handler."""
         self.soft = celery_run.SoftLimit()
         self._handlers: dict[str, Handler] = {}
-        self._requests: dict[str, Context] = {}
         self._listened = celery_run.listened()
 
     def look(self) -> None:
@@ -244,9 +243,9 @@ class Bodies:
             started, call = self._given(started, store)
             if GATHERS in call:
                 return self._gathered(started, call[GATHERS], store)
-        request = self._requests.get(started.handler)
+        request = handler.standing
         if request is None:
-            request = self._requests[started.handler] = Context()
+            request = handler.standing = Context()
             handler.task.request_stack.push(request)
         request.__dict__ = fields = self._request(handler, started, call)
         context.enter(context.TaskContext(started, store))

@@ -242,20 +242,21 @@ class Child:
         ahead_at = len(started) - 1 - int(AHEAD_S / self._each_s) if self._each_s else 0
         ahead = batched and not last and (begun.waiting > 0 or len(started) * self._each_s > WORTH_S)
         signal.setitimer(signal.ITIMER_REAL, LONG_CHECK_S, LONG_CHECK_S)
-        heard: list[tuple[Started, Finished]] = []
         measured = not batched and not self._shares()
         if measured:
             self.meter.begin()
         try:
-            ended = self._run(started, heard, max(0, ahead_at) if ahead else -1)
+            ended, recorded = self._run(started, max(0, ahead_at) if ahead else -1)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         if measured and ended and not self._shares():
             self.meter.end(ended[0])
         if ended:
             self._each_s = (ended[-1].finished_at - ended[0].started_at) / len(ended)
-        if batched or last or not self._goes_on(begun, ended, heard):
-            self.recorder.put(begun.slot, begun.node_id, ended, heard, hint=not batched)
+        heard = list(zip(started, ended, strict=False)) if self.journal.listened else []
+        new = ended[recorded:] if recorded else ended
+        if batched or last or not self._goes_on(begun, new, heard):
+            self.recorder.put(begun.slot, begun.node_id, new, heard, hint=not batched)
         if time.monotonic() - self._learnt > LEARN_EVERY_S:
             self._learn()
         return len(started)
@@ -314,9 +315,13 @@ class Child:
                 time.sleep(pause)
                 pause = min(1.0, pause * 2)
 
-    def _run(self, started: Sequence[Started], heard: list[tuple[Started, Finished]], ahead_at: int) -> list[Finished]:
-        """Run a batch; with its task number ``ahead_at`` the next batch is asked for."""
+    def _run(self, started: Sequence[Started], ahead_at: int) -> tuple[list[Finished], int]:
+        """Run a batch; with its task number ``ahead_at`` the next batch is asked for.
+
+        Returns how its tasks have ended, and how many of those ends are recorded, because the journal was full.
+        """
         ended: list[Finished] = []
+        recorded = 0
         slot, bodies, store, worker, samples = self.slot, self.bodies, self.store, self.worker, self._samples
         now, unix, batched, yielded = time.monotonic, to_unix_s(), len(started) > 1, Outcome.YIELDED
         slot.base_mb, noted = self._base_mb(), now()
@@ -336,18 +341,14 @@ class Child:
             over = now()
             if over - noted > LEAVES_S:
                 slot.base_mb, noted = self._base_mb(), over
-            finished = end.finished(task.task_id, task.fence, began + unix, over + unix, worker)
+            ended.append(end.finished(task.task_id, task.fence, began + unix, over + unix, worker))
             if not slot.end(index, over, end.pack()):
-                self.queues.tell(record(self.store, self.journal.node_id, [*ended, finished]), room=False)
-                ended.clear()
+                self.queues.tell(record(self.store, self.journal.node_id, ended[recorded:]), room=False)
+                recorded = len(ended)
                 slot.end(index, over, b"")
-            else:
-                ended.append(finished)
             if end.outcome is not yielded and (batched or pausing.resumed != task.task_id):
                 samples[task.tenant_id, task.handler].append(over - began)
-            if self.journal.listened:
-                heard.append((task, finished))
-        return ended
+        return ended, recorded
 
     def _base_mb(self) -> int:
         """What the child holds beside its next task; -1 where others run beside it, who may leave more."""
