@@ -1,0 +1,103 @@
+"""A batch whose results fill its slot of the journal is recorded in parts, each end once."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+from celery import Celery
+
+import slackwater_conf
+from scheduler_ext.core.states import Outcome, TaskState
+from scheduler_ext.core.work import Changes, Finished
+from scheduler_ext.task import handlers
+from scheduler_ext.task.output import output
+from scheduler_ext.worker import journal
+from scheduler_ext.worker.child.handler_call import End
+from scheduler_ext.worker.child.slice import INTERRUPT_SIGNAL, Begun, Child
+from slackwater_tasks.models import Attempt, Task
+from slackwater_tasks.runtime.work_store import PgWorkStore
+from slackwater_tasks.submission.service import submit_many
+from tests.support.api import client_of, furnish
+from tests.support.rounds import Rounds
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+TASKS = 7
+recorded: list[int] = []
+app = Celery("test_full_journal", broker="memory://", set_as_current=False)
+
+
+@app.task(name="demo.echo")
+def echo(value: Any) -> Any:
+    return value
+
+
+class Counting(PgWorkStore):
+    """Notes how many ends each call has."""
+
+    def record(self, node_id: int, finished: Sequence[Finished]) -> Changes:
+        recorded.append(len(finished))
+        return super().record(node_id, finished)
+
+
+@pytest.fixture
+def cell(redis_client: Any) -> Iterator[Rounds]:
+    furnish()
+    recorded.clear()
+    made = Rounds()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def child(cell: Rounds, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+    """A child in this process, which must keep its signals' handlers and no output."""
+    monkeypatch.setattr(type(output), "open", lambda self, make: None)
+    monkeypatch.setattr(handlers, "_exports", {})
+    handlers.export(echo)
+    stores: list[Counting] = []
+
+    def further(name: str) -> Counting:
+        stores.append(Counting(cell.conf, name))
+        return stores[-1]
+
+    before = {number: signal.getsignal(number) for number in (INTERRUPT_SIGNAL, signal.SIGALRM)}
+    shared = journal.Journal(journal.BATCHES)
+    shared.node_id = cell.worker.node.pk
+    shared.lease_deadline = shared.agent_beat = time.monotonic() + 3600
+    made = Child(app, cell.conf, further("child"), slackwater_conf.conf().redis_url, shared, 0, "here", further)
+    yield made
+    made.close()
+    for store in stores:
+        store.close()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_what_the_journal_cannot_hold_is_recorded_on_the_way_and_nothing_twice(
+    cell: Rounds, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "BLOB_BYTES", 3 * len(End(Outcome.SUCCEEDED, '"0123456789"').pack()))
+    child.journal.listened = True
+    texts = [f"012345678{n}" for n in range(TASKS)]
+    tenant = client_of("full").tenant
+    submit_many(tenant, [{"handler": "demo.echo", "args": [text]} for text in texts])
+    ids = list(Task.objects.unscoped().order_by("id").values_list("pk", flat=True))  # unscoped: of all tenants
+    heard: list[tuple[Any, Any]] = []
+    monkeypatch.setattr(child.recorder.events, "add", lambda task, finished: heard.append((task, finished)))
+    slot = child.recorder.slot()
+    claims = cell.worker.claim(*ids)
+    slot.open(claims)
+    started = child.store.start(cell.worker.node.pk, claims)
+    assert child._batch(Begun(slot, cell.worker.node.pk, started, 0), last=True) == TASKS
+    wait_until(child.recorder.idle, message="the rest is recorded")
+    assert recorded == [4, 1, 1, 1], "it holds three"
+    rows = list(Task.objects.unscoped().order_by("id").values_list("state", "result"))  # unscoped: of all tenants
+    assert rows == [(TaskState.SUCCEEDED, text) for text in texts]
+    assert Attempt.objects.unscoped().count() == TASKS  # unscoped: of all tenants
+    wait_until(lambda: len(heard) == TASKS, message="who listens hears of each")
+    assert [(task.task_id, finished.task_id) for task, finished in heard] == [(str(each), str(each)) for each in ids]
