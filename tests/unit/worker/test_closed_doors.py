@@ -185,3 +185,4 @@ def test_entries_that_are_no_claims_are_passed_over() -> None:
         f"1:{ID.upper()}:7".encode(), encode(ID, 8, 0), b"1:" + b"a" * 100_000,
     ])  # fmt: skip
     assert found == [(ID, 7), (ID, 8)]
+    assert decode([]) == decode([b"x"]) == decode(iter([good + b"\n", good + b":" + good])) == []
