@@ -11,7 +11,7 @@ from math import lcm
 from typing import Any, Final, NamedTuple
 
 from scheduler_ext.core.resources import SIZE, total, zero
-from scheduler_ext.core.types import CLIENT, MILLI, Slots, Snapshot, Vector, WorkKind
+from scheduler_ext.core.types import CLIENT, MILLI, PROCESS, Slots, Snapshot, Vector, WorkKind
 
 MAX_WHOLE: Final = 1 << 240
 """The largest common multiple used. Beyond it comparisons would be slow, so shares are rounded down."""
@@ -114,13 +114,13 @@ class Account:
 
     def hold_all(self, slots: Slots, vector: Vector) -> None:
         """Add what is held, in slots of any kind, to this account alone."""
-        self.hold(WorkKind.PROCESS, slots.get(WorkKind.PROCESS, 0), vector)
+        self.hold(PROCESS, slots.get(PROCESS, 0), vector)
         for kind, milli in slots.items():
-            if milli and kind is not WorkKind.PROCESS:
+            if milli and kind is not PROCESS:
                 self.hold(kind, milli, zero())
 
     def hold(self, kind: WorkKind, milli: int, vector: Vector) -> None:
-        """Add what a task takes (negative when it gives it back) to this account alone."""
+        """Add what is held, in slots of one kind, to this account alone; negative for what is given back."""
         slots, before, measure = self.slots, self.share, self.measure
         taken = slots[kind] = slots.get(kind, 0) + milli
         best = taken * measure.slot_parts[kind]
@@ -129,7 +129,7 @@ class Account:
             for other, taken in slots.items():
                 if (share := taken * parts[other]) > best:
                     best = share
-        if measure.vectors:  # compared, not passed to max(): it runs for every decision
+        if measure.vectors:
             held = self.vector
             vector = vector or zero()
             for dimension, part in measure.counted:
@@ -138,10 +138,30 @@ class Account:
                     amount = held[dimension] = amount + need
                 if (share := amount * part) > best:
                     best = share
-        self.share = best
+        self._now_holds(best, before)
+
+    def take(self, kind: WorkKind, milli: int, vector: Vector) -> None:
+        """The same for a task that starts: of what it does not ask for the share stays, so it is not looked at."""
+        slots, best, measure = self.slots, self.share, self.measure
+        before, taken = best, slots.get(kind, 0) + milli
+        slots[kind] = taken
+        # Compared, not passed to max(): it runs for every decision.
+        if (share := taken * measure.slot_parts[kind]) > best:
+            best = share
+        if measure.vectors:
+            held = self.vector
+            for dimension, part in measure.counted:
+                if need := vector[dimension]:
+                    amount = held[dimension] = held[dimension] + need
+                    if (share := amount * part) > best:
+                        best = share
+        self._now_holds(best, before)
+
+    def _now_holds(self, share: int, before: int) -> None:
+        self.share = share
         self.version += 1
         if self.kept and self.parent is not None:
-            self.parent.kept_below += self._keeps(self.share) - self._keeps(before)
+            self.parent.kept_below += self._keeps(share) - self._keeps(before)
 
     def keep(self, kept: int) -> None:
         """Keep so much of the guaranteed share free while it is idle."""

@@ -9,6 +9,7 @@ from scheduler_ext.core.types import (
     CLIENT,
     NO_SLOTS,
     PER_CHILD,
+    PROCESS,
     LineView,
     PoolView,
     Slots,
@@ -32,7 +33,7 @@ def need_of(line: LineView, task: TaskView) -> Hashable:
 
 def taken_by(line: LineView, kind: WorkKind) -> Vector:
     """What a task takes; tasks that share a child take their part of the vector."""
-    if kind is WorkKind.PROCESS or kind not in PER_CHILD:
+    if kind is PROCESS or kind not in PER_CHILD:
         return line.vector
     return part(line.vector, PER_CHILD[kind])
 

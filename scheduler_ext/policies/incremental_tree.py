@@ -9,7 +9,7 @@ from math import exp
 from typing import Any, Final, NamedTuple, cast
 
 from scheduler_ext.core.labels import Labels
-from scheduler_ext.core.types import MILLI, LineView, Reason, Snapshot, TaskView, Vector, WorkKind
+from scheduler_ext.core.types import MILLI, PROCESS, LineView, Reason, Snapshot, TaskView, Vector, WorkKind
 from scheduler_ext.policies.accounts import LAST, Account
 from scheduler_ext.policies.base import CATEGORY_REASONS
 from scheduler_ext.policies.holdings import taken_by
@@ -184,7 +184,7 @@ class RunningTree(TreeChooser):
         if self._ages:
             self._waiting.discard(id(task))
         state, kind = self._lines[line.line_id], task.kind
-        taken = line.vector if self._step or kind is WorkKind.PROCESS else taken_by(line, kind)
+        taken = line.vector if self._step or kind is PROCESS else taken_by(line, kind)
         self._charge(state.leaf.account, kind, milli, taken)
         state.advance()
         state.top.waits -= 1
@@ -204,7 +204,7 @@ class RunningTree(TreeChooser):
         """Take the task just picked out of its line without placing it; in this round it still counts as waiting."""
         self._waiting.discard(id(task))
         state = self._lines[line.line_id]
-        state.advance()
+        state.skip()
         self._left.append(state.top)
 
     @property
@@ -455,7 +455,7 @@ class RunningTree(TreeChooser):
         if not state.skipped:
             self._skipped.append(state)
         state.skipped.append(task)
-        state.advance()
+        state.skip()
 
 
 def _before(first: Line, second: Line) -> bool:

@@ -140,6 +140,10 @@ class TreeChooser(Chooser):
         self._full: set[Hashable] = set()
         """Needs for which no node has room any more in this round."""
         self._grown = 0.0 if rules.memory_s else SHORT_MEMORY_S / max(1, self._measure.whole)
+        """What a share of one, held until now for ever, counts as served. It stays through a round, which is one moment.
+
+        Where past use counts as held, the key has it, and nobody is served less.
+        """
         self._bounded = False
         """Whether any account has a maximum, or keeps part of its share free while idle."""
         paths = {line.line_id: self._path(line) for line in snapshot.lines}
@@ -284,7 +288,7 @@ class TreeChooser(Chooser):
 
     def _pass_over(self, state: Line, task: TaskView) -> None:
         del task
-        state.advance()
+        state.skip()
 
     def _descend(self, root: Branch) -> Line | None:
         """The line to serve next in one tree."""
@@ -467,26 +471,16 @@ class TreeChooser(Chooser):
             heapify(root.heap)
 
     def _charge(self, account: Account, kind: WorkKind, milli: int, vector: Vector) -> None:
-        """Let an account, and those above it, hold so much more; what it held until now counts as served."""
-        growth = self._growth()
-        each = account
-        while each.parent is not None:
-            if each.served_at != growth:
-                each.served += each.share * (growth - each.served_at)
-                each.served_at = growth
-            each.hold(kind, milli, vector)
-            each.tie = (each.served - each.share * growth) / each.turns
-            each.key = (each.share + each.past) * each.weight if self._plain_key else self._rules.key(each)
-            each = each.parent
+        """Let an account, and those above it, hold so much more."""
+        growth, plain, each, above = self._grown, self._plain_key, account, account.parent
+        while above is not None:
+            each.take(kind, milli, vector)
+            share = each.share
+            each.tie = (each.served - share * growth) / each.turns
+            each.key = (share + each.past) * each.weight if plain else self._rules.key(each)
+            each, above = above, above.parent
         if each.counts:
-            each.hold(kind, milli, vector)
-
-    def _growth(self) -> float:
-        """What a share of one, held until now for ever, counts as served: nothing within a round, which is one moment.
-
-        Where past use counts as held, the key has it, and nobody is served less.
-        """
-        return self._grown
+            each.take(kind, milli, vector)
 
 
 def _precedence(line: LineView) -> int:

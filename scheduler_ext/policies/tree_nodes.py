@@ -46,7 +46,10 @@ class Line:
         return entry
 
     def advance(self) -> None:
-        """Go on to the next task; the line is in front in its leaf."""
+        """Go on to the next task; the line is in front in its leaf.
+
+        Its accounts have just been charged, so the entries of the leaf and of what is above are renewed anyway.
+        """
         self.at += 1
         if self.at < len(self.heads):
             heapreplace(self.leaf.heap, self.make_entry())
@@ -57,6 +60,10 @@ class Line:
         else:
             self.entry = None
             heappop(self.leaf.heap)
+
+    def skip(self) -> None:
+        """The same where the task in front was not placed."""
+        self.advance()
         self.leaf.touch()
 
     def drop(self) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Final
 
 from scheduler_ext.conf import LOOKAHEAD_US, SHORT_US, SchedulerConf
 from scheduler_ext.core.ceiling_windows import open_ceilings
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     MILLI,
+    PROCESS,
     LineView,
     Reason,
     Slots,
@@ -20,6 +22,8 @@ from scheduler_ext.core.types import (
 )
 from scheduler_ext.round.node_account import Node, Shape
 from scheduler_ext.round.placement import Ledger
+
+_URGENT: Final = Category.URGENT
 
 
 def ceilings(conf: SchedulerConf, now: float) -> dict[Category, int]:
@@ -53,7 +57,7 @@ def share_milli(expected_us: int) -> int:
 def short_milli(task: TaskView) -> int:
     """Thousandths of a process slot a short task takes; 0 for a task that takes a whole slot."""
     expected = task.expected_us
-    if expected is None or expected > SHORT_US or task.alone or task.kind is not WorkKind.PROCESS:
+    if expected is None or expected > SHORT_US or task.alone or task.kind is not PROCESS:
         return 0
     # The start of a task with a rate is to be known exactly, and not to wait for others of a batch.
     return 0 if task.rates else share_milli(expected)
@@ -82,14 +86,15 @@ class Gate:
     """Working state of one round, or of a simulated run."""
 
     __slots__ = (
-        "_ceilings", "_drained_in", "_first", "_opens", "_patience_s", "_pending", "_rates", "_reserve", "_tenants", "_uses",
-        "held", "ledger", "now",
+        "_ceilings", "_drained_in", "_first", "_opens", "_patience_s", "_pending", "_rates", "_reserve", "_shapes", "_tenants",
+        "_uses", "held", "ledger", "now",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, conf: SchedulerConf, *, reserve: bool = True, short: bool = True) -> None:
         """``reserve``: keep a node for each of the first tasks that do not fit; ``short``: slots are shared."""
         self._reserve = reserve
         self.ledger = Ledger(snapshot.nodes, short=short)
+        self._shapes: dict[tuple[int, WorkKind, int | None], Shape] = {}
         self.now = snapshot.now
         self.held = dict(snapshot.mutex_held)
         """Live holders by mutex key."""
@@ -117,6 +122,14 @@ class Gate:
         """Give a start back to its rate limit: its time frame has passed."""
         self._rates[limit] += 1
 
+    def shape(self, line: LineView, kind: WorkKind, handler: int | None) -> Shape:
+        """The shape of a line's tasks of a kind and handler."""
+        key = (line.line_id, kind, handler)
+        known = self._shapes.get(key)
+        if known is None:
+            known = self._shapes[key] = self.ledger.shape(line.vector, kind, handler, line.labels)
+        return known
+
     def use(self, tenant_id: int) -> Use:
         use = self._uses.get(tenant_id)
         if use is None:
@@ -133,7 +146,7 @@ class Gate:
             return Reason.TENANT_IN_FLIGHT
         if use.milli_left is not None and use.milli_left.get(task.kind, 0) < (milli or MILLI):
             return Reason.HARD_SHARE
-        if line.category is not Category.URGENT:
+        if line.category is not _URGENT:
             ceiling = self._ceilings[line.category]
             if ceiling < MILLI and not (self._would_be_below(line, task, ceiling, ended) if ended else
                                         self.ledger.below(ceiling, task.kind)):  # fmt: skip
@@ -148,7 +161,7 @@ class Gate:
         return None
 
     def _would_be_below(self, line: LineView, task: TaskView, ceiling: int, ended: int) -> bool:
-        shape = self.ledger.shape(line.vector, task.kind, task.handler_id, line.labels)
+        shape = self.shape(line, task.kind, task.handler_id)
         return self.ledger.below_after(ceiling, shape, ended)
 
     def place(self, line: LineView, task: TaskView, milli: int) -> Node | Reason:
@@ -159,7 +172,7 @@ class Gate:
         ledger = self.ledger
         if self._pending is not None:
             self._reserve_first(task)
-        shape = ledger.shape(line.vector, task.kind, task.handler_id, line.labels)
+        shape = self.shape(line, task.kind, task.handler_id)
         if shape.impossible is not None:
             return shape.impossible
         node = self._place_short(shape, task, milli) if milli else self._place_exclusive(shape, task)
@@ -174,12 +187,12 @@ class Gate:
 
     def finds_room(self, line: LineView, task: TaskView) -> bool:
         """Whether a node has room for a whole slot; skips the search where no node could ever have it."""
-        shape = self.ledger.shape(line.vector, task.kind, task.handler_id, line.labels)
+        shape = self.shape(line, task.kind, task.handler_id)
         return shape.impossible is not None or self.ledger.find_exclusive(shape) is not None
 
     def keep_room(self, line: LineView, task: TaskView) -> None:
         """Keep a node for this task before any that came after it starts."""
-        shape = self.ledger.shape(line.vector, task.kind, task.handler_id, line.labels)
+        shape = self.shape(line, task.kind, task.handler_id)
         self._first, self._pending = task, shape
 
     def keep_no_room(self) -> None:
@@ -203,7 +216,7 @@ class Gate:
         known = self._opens.get(key)
         if known is None:
             ceiling = self._ceilings[line.category]
-            shape = self.ledger.shape(line.vector, line.kind, None, line.labels)
+            shape = self.shape(line, line.kind, None)
             known = self._opens[key] = ceiling >= MILLI or self.ledger.below_after(ceiling, shape, ended)
         return known
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from scheduler_ext.core.resources import add, filled, fits, peak, scale, subtract, zero
-from scheduler_ext.core.types import MILLI, NodeView, Reason, Vector, WorkKind
+from scheduler_ext.core.types import MILLI, PROCESS, NodeView, Reason, Vector, WorkKind
 
 Place = tuple[int, int]
 """Entry in the order of exclusive room: (free room in the largest dimension, index)."""
@@ -56,18 +56,18 @@ class Node:
 
     def count_children(self) -> None:
         """Recompute ``children``."""
-        self.children = max(0, self.slots.get(WorkKind.PROCESS, 0) - self.counts.get(WorkKind.PROCESS, 0))
+        self.children = max(0, self.slots.get(PROCESS, 0) - self.counts.get(PROCESS, 0))
 
     def room(self, kind: WorkKind) -> int:
         """Slots of ``kind`` an exclusive task could take; short tasks already claimed keep theirs."""
         room = self.slots.get(kind, 0) - self.counts.get(kind, 0)
-        return room - -(-self.batch_milli // MILLI) if kind is WorkKind.PROCESS else room
+        return room - -(-self.batch_milli // MILLI) if kind is PROCESS else room
 
     def takes_exclusive(self, kind: WorkKind, vector: Vector) -> bool:
         """Whether the vector fits beside what is in flight; a free slot is already known of."""
         if not self.batch_count:
             return fits(vector, self.free)
-        children = self.children - (1 if kind is WorkKind.PROCESS else 0)
+        children = self.children - (1 if kind is PROCESS else 0)
         held = add(self.exclusive_used, scale(self.batch_peak, min(children, self.batch_count)))
         return fits(add(held, vector), self.capacity)
 

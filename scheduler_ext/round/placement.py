@@ -13,7 +13,7 @@ from typing import Final
 
 from scheduler_ext.core.labels import RESERVED, Labels, admits
 from scheduler_ext.core.resources import SIZE, add, fits, part, peak, subtract
-from scheduler_ext.core.types import MILLI, PER_CHILD, NodeView, Reason, Vector, WorkKind
+from scheduler_ext.core.types import MILLI, PER_CHILD, PROCESS, NodeView, Reason, Vector, WorkKind
 from scheduler_ext.round.node_account import BatchPlace, Node, Place, Shape
 from scheduler_ext.round.reservations import MAX_RESERVATIONS, allows_exclusive, allows_short, choose, use_extra
 
@@ -69,7 +69,7 @@ class Ledger:
         """Whether every node is out of slots for all of these kinds of work."""
         orders = self._orders
         for kind in kinds:  # noqa: SIM110 - a generator would cost more than the question
-            if orders[kind] or (kind is WorkKind.PROCESS and self._batch):
+            if orders[kind] or (kind is PROCESS and self._batch):
                 return True
         return False
 
@@ -280,7 +280,7 @@ class Ledger:
         """Count one exclusive task of this shape more, or less."""
         kind, vector = shape.kind, shape.vector
         node.counts[kind] += sign
-        if kind is WorkKind.PROCESS:
+        if kind is PROCESS:
             node.count_children()
         self.used_milli[kind] += sign * MILLI
         node.exclusive_used = add(node.exclusive_used, vector) if sign > 0 else subtract(node.exclusive_used, vector)
@@ -296,7 +296,7 @@ class Ledger:
 
     def take_short(self, node: Node, shape: Shape, milli: int) -> None:
         """Add a short task to the node's batches."""
-        self.used_milli[WorkKind.PROCESS] += milli
+        self.used_milli[PROCESS] += milli
         slots_before = -(-node.batch_milli // MILLI)
         node.batch_milli += milli
         node.batch_count += 1
@@ -314,7 +314,7 @@ class Ledger:
         node.size = max([part * whole for part, whole in zip(self._parts, node.capacity, strict=True)])
         for dimension, free in enumerate(node.free):
             self._free[dimension] += free
-        self.used_milli[WorkKind.PROCESS] += node.batch_milli
+        self.used_milli[PROCESS] += node.batch_milli
         key = (self._weight(node), node.index)
         for kind, slots in node.slots.items():
             self.slots_milli[kind] += slots * MILLI
@@ -350,7 +350,7 @@ class Ledger:
         places, counts = node.place, node.counts
         for kind, slots in node.slots.items():
             room = slots - counts[kind]
-            if room > 0 and node.batch_milli and kind is WorkKind.PROCESS:
+            if room > 0 and node.batch_milli and kind is PROCESS:
                 room = node.room(kind)
             if room > 0 and key is None:
                 key = (self._weight(node), node.index)

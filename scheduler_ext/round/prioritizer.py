@@ -73,7 +73,7 @@ class _Round:
     """One round's working state."""
 
     __slots__ = (
-        "_category_stops", "_chooser", "_conf", "_decided", "_decisions", "_line_stops", "_reasons",
+        "_category_stops", "_chooser", "_conf", "_decisions", "_line_stops", "_reasons",
         "_snapshot", "_tenant_stops", "gate",
     )  # fmt: skip
 
@@ -83,7 +83,6 @@ class _Round:
         self._chooser = chooser
         self.gate = Gate(snapshot, conf)
         self._decisions: list[Decision] = []
-        self._decided: set[str] = set()
         self._reasons: dict[str, Reason] = {}
         self._line_stops: dict[int, Reason] = {}
         self._tenant_stops: dict[int, Reason] = {}
@@ -154,7 +153,7 @@ class _Round:
             line, task = picked
             if not may_follow(task) or gate.refusal(line, task, 0, ended=1) or chooser.refusal(line, task, MILLI):
                 return
-            shape = gate.ledger.shape(line.vector, task.kind, task.handler_id, line.labels)
+            shape = gate.shape(line, task.kind, task.handler_id)
             node = following.take(shape, task.avoid_node)
             if node is None:
                 return
@@ -185,21 +184,11 @@ class _Round:
 
     def _note(self, line: LineView, task: TaskView, node: Node, milli: int) -> None:
         """Note a claim."""
-        self._decided.add(task.task_id)
+        queue = _QUEUES.get(line.category) or queue_of(line.category, task, self._snapshot.now)
         self._decisions.append(
-            Decision(
-                task_id=task.task_id,
-                line_id=line.line_id,
-                node_id=node.node_id,
-                kind=task.kind,
-                queue=_QUEUES.get(line.category) or queue_of(line.category, task, self._snapshot.now),
-                fence=task.fence,
-                expected_us=task.expected_us or 0,
-                exclusive=not milli,
-                handler_id=task.handler_id,
-                alone=task.alone,
-            )
-        )
+            Decision(task.task_id, line.line_id, node.node_id, task.kind, queue, task.fence, task.expected_us or 0,
+                     not milli, task.handler_id, task.alone)
+        )  # fmt: skip
 
     def _start_whole(self, line: LineView, task: TaskView) -> None:
         reason = self._start(line, task, 0)
@@ -218,13 +207,14 @@ class _Round:
 
     def _left(self, *, full: bool) -> dict[str, Reason]:
         left: dict[str, Reason] = {}
+        decided = {decision.task_id for decision in self._decisions}
         for line in self._snapshot.lines:
-            self._left_of_line(line, left, full=full)
+            self._left_of_line(line, decided, left, full=full)
         return left
 
-    def _left_of_line(self, line: LineView, left: dict[str, Reason], *, full: bool) -> None:
+    def _left_of_line(self, line: LineView, decided: set[str], left: dict[str, Reason], *, full: bool) -> None:
         """Give the first task left its reason (behind other lines, or no room); the others are behind it."""
-        decided, reasons = self._decided, self._reasons
+        reasons, position = self._reasons, Reason.POSITION
         stop = self._stop_of(line)
         front = Reason.NO_SLOT if full else Reason.SHARE
         known: dict[tuple[WorkKind, int | None], tuple[Reason | None, Reason | None]] = {}
@@ -243,7 +233,7 @@ class _Round:
             reason = reasons.get(task_id) or impossible
             if reason is None:
                 reason = stopped or front
-                front = Reason.POSITION
+                front = position
             left[task_id] = reason
 
     def _reasons_of_all(
@@ -252,7 +242,7 @@ class _Round:
         """Why no node could ever run a line's tasks of a kind and handler, or what stops all of them now."""
         if stop is Reason.PAUSED:
             return None, stop
-        return self.gate.ledger.shape(line.vector, kind, handler, line.labels).impossible, (
+        return self.gate.shape(line, kind, handler).impossible, (
             stop or self._category_stops.get((line.category, kind))
         )
 

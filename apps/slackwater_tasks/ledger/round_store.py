@@ -53,6 +53,7 @@ from slackwater_tasks.ledger.snapshot_rows import (
     Flight,
     LineInfo,
     Reference,
+    Work,
     node_view,
     pool_view,
     read_row,
@@ -404,8 +405,7 @@ class PgRoundStore(RoundStore):
         return tuple(views)
 
     def _line_view(self, line_id: int, info: LineInfo, rows: Sequence[Any]) -> LineView:
-        reference, tenant, chosen = self.reference, info.tenant_id, self.reference.chosen
-        handlers, learnt = reference.handlers, dict[int, RunTime | None]()
+        tenant, chosen, works = info.tenant_id, self.reference.chosen, dict[int | None, Work | None]()
         assert chosen is not None
         # By arrival the rank is the time of submission.
         by_arrival = (
@@ -413,26 +413,17 @@ class PgRoundStore(RoundStore):
         )
         heads = []
         for task_id, _, fence, group, rank, _kind, handler_id, priority, alone, mutex, limit, avoid, latest in rows:
-            if handler_id is None:
-                kind, expected, long = WorkKind.SCRIPT, None, 0
-            else:
-                name, kind, paused = handlers[handler_id]
-                if paused:
-                    continue
-                if handler_id not in learnt:
-                    learnt[handler_id] = reference.run_times.of(tenant, (name,))
-                    if learnt[handler_id] is None:
-                        reference.unknown.add(name)
-                expected, long = learnt[handler_id] or (None, 0)
-                if alone and kind in PER_CHILD:
-                    kind = WorkKind.PROCESS  # alone: in a child's main thread, beside nobody
+            if handler_id not in works:
+                works[handler_id] = self.reference.work_of(tenant, handler_id)
+            if (work := works[handler_id]) is None:
+                continue
+            kind, expected, long = work
+            if alone and kind in PER_CHILD:
+                kind = WorkKind.PROCESS  # alone: in a child's main thread, beside nobody
+            submitted_at = rank / 1e6 if by_arrival else submitted_s(task_id)
             heads.append(
-                TaskView(
-                    task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind,
-                    handler_id=handler_id, priority=priority, latest_start=latest, expected_us=expected, long_us=long,
-                    submitted_at=rank / 1e6 if by_arrival else submitted_s(task_id), alone=alone, mutex_key=mutex,
-                    mutex_limit=limit, avoid_node=avoid,
-                )
+                TaskView(task_id, line_id, fence, (group, rank), kind, handler_id, priority, submitted_at, latest,
+                         expected, long, alone, mutex, limit, avoid)
             )  # fmt: skip
         return self.line_of(line_id, info, tuple(heads))
 

@@ -28,6 +28,8 @@ from scheduler_ext.round.claims_ahead import places
 from slackwater_tasks.ledger.active_policies import Chosen
 
 Sort = tuple[Any, ...]
+Work = tuple[WorkKind, int | None, int]
+"""The slot that a task holds, its expected run time, and the one that nine in ten of its runs do not exceed."""
 
 
 @dataclass(slots=True)
@@ -122,6 +124,18 @@ class Reference:
         self.plans = {row[0]: row[6] for row in rows}
         if before != self.tenants:
             self.idle = {number: tenant_view(number, row, None) for number, row in self.tenants.items()}
+
+    def work_of(self, tenant_id: int, handler_id: int | None) -> Work | None:
+        """What a tenant's tasks of a handler are; ``None`` while it is paused."""
+        if handler_id is None:
+            return WorkKind.SCRIPT, None, 0
+        name, kind, paused = self.handlers[handler_id]
+        if paused:
+            return None
+        learnt = self.run_times.of(tenant_id, (name,))
+        if learnt is None:
+            self.unknown.add(name)
+        return kind, *(learnt or (None, 0))
 
 
 def line_info(row: Any) -> LineInfo:
