@@ -15,7 +15,7 @@ class Node:
     """One node's account, changed as the round goes on."""
 
     __slots__ = (
-        "batch_count", "batch_milli", "batch_peak", "batch_place", "capacity", "children", "counts", "ends",
+        "batch_count", "batch_milli", "batch_peak", "batch_place", "batch_stays", "capacity", "children", "counts", "ends",
         "exclusive_used", "free", "handlers", "held", "index", "labels", "node_id", "place", "reserved", "size", "slots",
     )  # fmt: skip
 
@@ -44,6 +44,8 @@ class Node:
         self.place: dict[WorkKind, Place] = {}
         """Its entry in the order of each kind it has room for."""
         self.batch_place: BatchPlace | None = None
+        self.batch_stays = -1
+        """With no more thousandths of slots in its batches it stays where it is in both orders."""
         self.weigh()
 
     def weigh(self) -> None:

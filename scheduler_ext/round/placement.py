@@ -89,9 +89,11 @@ class Ledger:
             return False
         known = self._below.get(ceiling_permille)
         if known is None:
-            limit = 1000 - ceiling_permille
-            resources = zip(self._free, self._capacity, strict=True)
-            known = all(free * 1000 > limit * whole or not whole for free, whole in resources)
+            known = True
+            for free, whole in zip(self._free, self._capacity, strict=True):
+                if whole and free * 1000 <= (1000 - ceiling_permille) * whole:
+                    known = False
+                    break
             self._below[ceiling_permille] = known
         return known
 
@@ -297,7 +299,6 @@ class Ledger:
     def take_short(self, node: Node, shape: Shape, milli: int) -> None:
         """Add a short task to the node's batches."""
         self.used_milli[PROCESS] += milli
-        slots_before = -(-node.batch_milli // MILLI)
         node.batch_milli += milli
         node.batch_count += 1
         peaked, vector = node.batch_peak, shape.vector
@@ -305,10 +306,8 @@ class Ledger:
         if not known:
             node.batch_peak = peak(peaked, vector)
             self._changed(node)
-        elif -(-node.batch_milli // MILLI) != slots_before:
+        elif node.batch_milli > node.batch_stays:
             self._place(node)
-        else:
-            self._place_batch(node)
 
     def _enter(self, node: Node) -> None:
         node.size = max([part * whole for part, whole in zip(self._parts, node.capacity, strict=True)])
@@ -369,10 +368,12 @@ class Ledger:
             self._place_batch(node)
 
     def _batch_key(self, node: Node) -> BatchPlace | None:
-        room = node.children * MILLI
-        if node.batch_milli >= room:
+        room, milli = node.children * MILLI, node.batch_milli
+        if milli >= room:
             return None
-        return (node.batch_milli * _FILL_STEPS // room, node.size, node.index)
+        step = milli * _FILL_STEPS // room
+        node.batch_stays = min(-(-milli // MILLI) * MILLI, ((step + 1) * room - 1) // _FILL_STEPS)
+        return (step, node.size, node.index)
 
     def _place_batch(self, node: Node) -> None:
         now, before = self._batch_key(node), node.batch_place
