@@ -7,6 +7,7 @@ less of two who hold alike, the next dispatcher begins anew.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain
@@ -22,7 +23,6 @@ from scheduler_ext.core.types import (
     Slots,
     Snapshot,
     Vector,
-    WorkKind,
     add_slots,
 )
 from scheduler_ext.policies.accounts import Measure
@@ -83,20 +83,16 @@ class LivePast:
         """Count the claims as held from now on. ``milli``: the thousandths of a slot that a task takes."""
         if self.use is None or snapshot is None:
             return
-        taken: dict[tuple[int, WorkKind], tuple[int, int]] = {}
-        for decision in decisions:
-            key = (decision.line_id, decision.kind)
-            count, sum_milli = taken.get(key, (0, 0))
-            taken[key] = (count + 1, sum_milli + milli(decision))
+        taken = Counter([(decision.line_id, decision.kind, milli(decision)) for decision in decisions])
         lines = {line.line_id: line for line in snapshot.lines}
         split = {line.tenant_id for line in snapshot.lines if line.workflow}
-        for (line_id, kind), (count, sum_milli) in taken.items():
+        for (line_id, kind, each), count in taken.items():
             line = lines[line_id]
             vector = filled(line.vector)
             vector = scale(part(vector, PER_CHILD[kind]) if kind in PER_CHILD else vector, count)
             for name in _names(line, split):
                 slots, used = self.use.held.get(name, (NO_SLOTS, zero()))
-                self.use.held[name] = (add_slots(slots, {kind: sum_milli}), add(used, vector))
+                self.use.held[name] = (add_slots(slots, {kind: each * count}), add(used, vector))
 
     def save(self, conn: Any) -> None:
         if self.use is None or not self._saves:

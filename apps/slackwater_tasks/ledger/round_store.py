@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
@@ -382,10 +384,10 @@ class PgRoundStore(RoundStore):
     def _by_line(self, rows: Sequence[Any]) -> dict[int, list[Any]]:
         """Rows of ``NOMINATE`` by line; unknown lines and handlers are looked up."""
         by_line: dict[int, list[Any]] = {}
-        for row in rows:
-            by_line.setdefault(row[1], []).append(row)
+        for line_id, found in groupby(rows, itemgetter(1)):
+            by_line.setdefault(line_id, []).extend(found)
         known = self.reference
-        if by_line.keys() - known.lines or any(row[6] is not None and row[6] not in known.handlers for row in rows):
+        if by_line.keys() - known.lines or set(map(itemgetter(6), rows)) - known.handlers.keys() - {None}:
             self._refresh(force=True)
         return by_line
 
