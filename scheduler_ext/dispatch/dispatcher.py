@@ -34,7 +34,6 @@ WAKE_EVERY_S = 0.2
 
 As often Redis is asked whether it was emptied; between, each publishing sees it."""
 BATCH = 2048
-_SHARE, _POSITION, _NO_SLOT = Reason.SHARE, Reason.POSITION, Reason.NO_SLOT
 _ASIDE = {
     Reason.MUTEX: Reason.MUTEX,
     Reason.RATE: Reason.RATE,
@@ -160,10 +159,10 @@ class Dispatcher:
 
     def _set_aside(self, snapshot: Snapshot, plan: Plan) -> None:
         """Park what would only block its line: tasks waiting for a key, a rate, or a node that does not exist."""
+        if _ASIDE.keys().isdisjoint(plan.left.values()):
+            return  # nearly always
         aside: dict[Reason, list[str]] = {}
         for task_id, reason in plan.left.items():
-            if reason is _SHARE or reason is _POSITION or reason is _NO_SLOT:
-                continue  # nearly all of them
             kind = _ASIDE.get(reason)
             if kind is not None:
                 aside.setdefault(kind, []).append(task_id)

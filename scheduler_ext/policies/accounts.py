@@ -25,7 +25,7 @@ FINE: Final = 1 << 32
 class Measure:
     """How shares of the cell are counted: by the dominant kind of slots alone, or of slots and resources."""
 
-    __slots__ = ("counted", "parts", "slot_parts", "vectors", "whole")
+    __slots__ = ("asked", "counted", "parts", "slot_parts", "vectors", "whole")
 
     def __init__(self, snapshot: Snapshot, *, vectors: bool) -> None:
         slots = {kind: MILLI * sum(node.slots.get(kind, 0) for node in snapshot.nodes) for kind in WorkKind}
@@ -38,6 +38,9 @@ class Measure:
         self.parts = tuple(self.whole // number if number else 0 for number in capacity)
         self.counted = tuple((dimension, part) for dimension, part in enumerate(self.parts) if part)
         """The dimensions of which the cell has anything."""
+        asks = list(map(any, zip(*{line.vector for line in snapshot.lines}, strict=True))) or [False] * SIZE
+        self.asked = tuple(each for each in self.counted if asks[each[0]])
+        """Those of which any line asks for something: of the others nobody will hold more."""
 
     def share(self, slots: Slots, vector: Sequence[int]) -> int:
         """The share of the cell that so much is."""
@@ -150,7 +153,7 @@ class Account:
             best = share
         if measure.vectors:
             held = self.vector
-            for dimension, part in measure.counted:
+            for dimension, part in measure.asked:
                 if need := vector[dimension]:
                     amount = held[dimension] = held[dimension] + need
                     if (share := amount * part) > best:

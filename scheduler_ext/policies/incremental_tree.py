@@ -71,10 +71,7 @@ class RunningTree(TreeChooser):
         self._left: list[Account] = []
         super().__init__(snapshot, rules)
         if not snapshot.pools and not any(tenant.used for tenant in snapshot.tenants.values()):
-            # What no line asks for, nobody will ever hold.
-            needs = [line.vector for line in snapshot.lines]
-            counted = self._measure.counted
-            self._measure.counted = tuple(each for each in counted if any(need[each[0]] for need in needs))
+            self._measure.counted = self._measure.asked  # what no line asks for, nobody will ever hold
         self._step = self._step_of(snapshot)
         """Where all lines ask for the same, the share of one task."""
         self.blocked: set[Need] = set()

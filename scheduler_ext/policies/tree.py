@@ -27,6 +27,7 @@ from scheduler_ext.core.types import (
     CLIENT,
     MILLI,
     NO_SLOTS,
+    PROCESS,
     Behind,
     LineView,
     Reason,
@@ -175,8 +176,8 @@ class TreeChooser(Chooser):
         return (line.view, line.heads[line.at]) if line is not None else None
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
-        state = self._lines[line.line_id]
-        self._charge(state.leaf.account, task.kind, milli, taken_by(line, task.kind))
+        state, kind = self._lines[line.line_id], task.kind
+        self._charge(state.leaf.account, kind, milli, line.vector if kind is PROCESS else taken_by(line, kind))
         state.advance()
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:

@@ -175,7 +175,12 @@ class Gate:
         shape = self.shape(line, task.kind, task.handler_id)
         if shape.impossible is not None:
             return shape.impossible
-        node = self._place_short(shape, task, milli) if milli else self._place_exclusive(shape, task)
+        if milli:
+            node = ledger.find_short(shape, milli, task.avoid_node, self.now + self._drained_in)
+            if node is not None:
+                ledger.take_short(node, shape, milli)
+        else:
+            node = self._place_exclusive(shape, task)
         if node is None:
             return Reason.RESERVED if ledger.kept else Reason.NO_SLOT
         self.count(line, task, milli or MILLI)
@@ -252,10 +257,4 @@ class Gate:
             ledger.take_exclusive(node, shape, ends_at)
         elif self._reserve and task is not self._first and not ledger.kept and ledger.has_room((task.kind,)):
             ledger.reserve(shape, self.now, self.now - task.submitted_at, self._patience_s, task.task_id)
-        return node
-
-    def _place_short(self, shape: Shape, task: TaskView, milli: int) -> Node | None:
-        node = self.ledger.find_short(shape, milli, task.avoid_node, self.now + self._drained_in)
-        if node is not None:
-            self.ledger.take_short(node, shape, milli)
         return node

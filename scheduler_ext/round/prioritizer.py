@@ -101,13 +101,14 @@ class _Round:
                 break
             line, task = picked
             milli = short_milli(task)
+            taken = milli or MILLI
             reason = gate.refusal(line, task, milli)
             if reason is not None:
                 self._stop(line, task.kind, reason)
             else:
-                reason = chooser.refusal(line, task, milli or MILLI) or self._start(line, task, milli)
+                reason = chooser.refusal(line, task, taken) or self._start(line, task, milli)
             if reason is None:
-                chooser.accept(line, task, milli or MILLI)
+                chooser.accept(line, task, taken)
             else:
                 self._reasons[task.task_id] = reason
                 chooser.reject(line, task, reason)
