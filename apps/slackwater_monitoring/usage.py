@@ -19,8 +19,8 @@ from scheduler_ext.core.errors import DoesNotFit, InvalidInput
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from slackwater_monitoring.models import OnTime, Usage
-from slackwater_monitoring.receipts import pages
-from slackwater_monitoring.receipts.account import Account, Ended, columns
+from slackwater_monitoring.receipts import moments, pages
+from slackwater_monitoring.receipts.account import Account, columns
 from slackwater_monitoring.receipts.starts import Starts
 from slackwater_monitoring.rollups import fill
 from slackwater_tasks.field_kinds import seconds
@@ -118,19 +118,20 @@ def _account(conn: Any, marks: dict[str, int]) -> None:
     pages.write(conn, account.receipts(conn))
     if account.usage:
         conn.execute(ADD_UP, columns(account.usage))
-    if promises := _promises(account.rows):
+    if promises := _promises(account):
         conn.execute(KEPT_PROMISES, columns(promises))
     if any(row.cpu_ms is not None for row in account.rows):
         conn.execute(MEASURE, {**marks, "kept": KEPT_RUNS})
-    fill.attempts(conn, account.rows)
+    fill.attempts(conn, account.rows, account.names.nodes)
 
 
-def _promises(rows: Iterable[Ended]) -> dict[tuple[int, date, str, int, str], list[int]]:
+def _promises(account: Account) -> dict[tuple[int, date, str, int, str], list[int]]:
     """Of first starts with a latest one, how many there were and how many were in time."""
     found: dict[tuple[int, date, str, int, str], list[int]] = defaultdict(lambda: [0, 0])
-    for row in rows:
+    for row in account.rows:
         if row.first and row.latest_start is not None and row.started_at is not None:
-            counts = found[row.tenant, row.started_at.astimezone(UTC).date(), row.tier, row.category, row.handler]
+            tier = account.names.tiers[row.tier_id].slug
+            counts = found[row.tenant, moments.day(row.started_at), tier, row.category, row.handler]
             counts[0] += 1
             counts[1] += row.started_at <= row.latest_start
     return found

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import FINAL, Category, Outcome, TaskState
+from slackwater_monitoring.receipts import moments
+from slackwater_monitoring.receipts.moments import Texts, milliseconds
 from slackwater_monitoring.receipts.starts import Starts
 from slackwater_monitoring.receipts.terms import Book, Terms
 from slackwater_tasks.field_kinds import seconds
@@ -22,74 +23,93 @@ from slackwater_tasks.read.tasks import word
 
 UNIT: Final = 3_600_000 * 1_000
 """A millionth, in the parts in which prices are exact: milliseconds of an hour, thousandths of a price."""
-EPOCH: Final = datetime.fromtimestamp(0, UTC)
 # Whether the task begins with it. A later turn of an attempt that made room has its number, and a fence above another's.
 FIRST = """(a.number = 1 AND (a.fence = 1 OR NOT EXISTS (
     SELECT 1 FROM slackwater_tasks_attempt b WHERE b.task_id = a.task_id AND b.fence < a.fence)))"""
 ATTEMPTS = f"""
-SELECT a.tenant_id, a.task_id::text, n.cell, t.category, t.tier_id, r.slug, r.cpu_milli, r.memory_mb, r.disk_mb, t.submitted_at,
-    coalesce(t.start_at, t.submitted_at), coalesce(l.latest_start, t.latest_start), a.finished_at,
-    CASE WHEN t.finished_at = a.finished_at THEN t.state END, a.number, a.started_at, a.outcome, a.cpu_ms, a.peak_memory_mb,
-    a.peak_disk_mb, t.handler, a.queued_at, d.name, {FIRST}
+SELECT a.tenant_id, t.category, t.tier_id, t.handler, a.node_id, CASE WHEN t.finished_at = a.finished_at THEN t.state END,
+    a.outcome, a.task_id::text, a.number, {FIRST}, t.submitted_at, coalesce(t.start_at, t.submitted_at),
+    coalesce(l.latest_start, t.latest_start), a.queued_at, a.started_at, a.finished_at, a.cpu_ms, a.peak_memory_mb, a.peak_disk_mb
 FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
-JOIN slackwater_resources_tier r ON r.id = t.tier_id JOIN slackwater_tenants_tenant n ON n.id = a.tenant_id
-LEFT JOIN slackwater_tasks_livetask l ON l.task_id = a.task_id LEFT JOIN slackwater_resources_node d ON d.id = a.node_id
+LEFT JOIN slackwater_tasks_livetask l ON l.task_id = a.task_id
 WHERE a.id > %(after)s AND a.id <= %(to)s ORDER BY a.id
 """  # noqa: S608 - a fragment of ours
 # What ended while it waited has no attempt: its history tells of it.
 ENDS = named("""
-SELECT e.tenant_id, e.task_id::text, n.cell, t.category, t.tier_id, r.slug, r.cpu_milli, r.memory_mb, r.disk_mb, t.submitted_at,
-    coalesce(t.start_at, t.submitted_at), t.latest_start, e.at, e.to_state, NULL, NULL, NULL, NULL, NULL, NULL, t.handler,
-    NULL, NULL, false
+SELECT e.tenant_id, t.category, t.tier_id, t.handler, NULL, e.to_state, NULL, e.task_id::text, NULL, false, t.submitted_at,
+    coalesce(t.start_at, t.submitted_at), t.latest_start, NULL, NULL, e.at, NULL, NULL, NULL
 FROM slackwater_tasks_taskevent e JOIN slackwater_tasks_task t ON t.id = e.task_id
-JOIN slackwater_resources_tier r ON r.id = t.tier_id JOIN slackwater_tenants_tenant n ON n.id = e.tenant_id
 WHERE e.id > %(events_after)s AND e.id <= %(events_to)s AND e.to_state = ANY(%(final)s) AND e.from_state IS NOT NULL
     AND e.from_state <> :state.RUNNING ORDER BY e.id
 """)
+# Few: not one for each attempt.
+NAMES = """
+SELECT 'tenant', id, cell, 0, 0, 0 FROM slackwater_tenants_tenant WHERE id = ANY(%s)
+UNION ALL SELECT 'node', id, name, 0, 0, 0 FROM slackwater_resources_node WHERE id = ANY(%s)
+UNION ALL SELECT 'tier', id, slug, cpu_milli, memory_mb, disk_mb FROM slackwater_resources_tier WHERE id = ANY(%s)
+"""
 
 
 class Ended(NamedTuple):
-    """An attempt that ended, or a task that ended without one."""
+    """An attempt that ended, or a task that ended without one. Moments: see ``moments.py``."""
 
     tenant: int
-    task_id: str
-    cell: str
     category: int
     tier_id: int
-    tier: str
-    cpu_milli: int
-    memory_mb: int
-    disk_mb: int
-    submitted_at: datetime
-    due_at: datetime
-    latest_start: datetime | None
-    at: datetime
+    handler: str
+    node_id: int | None
     state: int | None
-    number: int | None
-    started_at: datetime | None
     outcome: int | None
+    task_id: str
+    number: int | None
+    first: bool
+    """Whether its task begins with it: it is no retry, and no later turn."""
+    submitted_at: int
+    due_at: int
+    latest_start: int | None
+    queued_at: int | None
+    started_at: int | None
+    at: int
     cpu_ms: int | None
     peak_memory_mb: int | None
     peak_disk_mb: int | None
-    handler: str
-    queued_at: datetime | None
-    node: str | None
-    first: bool
-    """Whether its task begins with it: it is no retry, and no later turn."""
 
     @property
     def run_ms(self) -> int:
         """For how long resources were held."""
-        if self.started_at is None:
-            return 0
-        return max(0, round((self.at - self.started_at).total_seconds() * 1000))
+        return 0 if self.started_at is None else milliseconds(self.at - self.started_at)
+
+
+class Tier(NamedTuple):
+    """What its tasks may use."""
+
+    slug: str
+    cpu_milli: int
+    memory_mb: int
+    disk_mb: int
+
+
+class Names:
+    """What the ids of attempts stand for."""
+
+    def __init__(self, conn: Any, rows: Sequence[Ended]) -> None:
+        self.tenants = sorted({row.tenant for row in rows})
+        self.cells: dict[int | None, str] = {}
+        self.nodes: dict[int | None, str] = {}
+        self.tiers: dict[int, Tier] = {}
+        nodes, tiers = list({row.node_id for row in rows}), list({row.tier_id for row in rows})
+        for kind, key, name, *sizes in conn.execute(NAMES, (self.tenants, nodes, tiers)).fetchall():
+            if kind == "tier":
+                self.tiers[key] = Tier(name, *sizes)
+            else:
+                (self.cells if kind == "tenant" else self.nodes)[key] = name
 
 
 class Receipt(NamedTuple):
     """One without its number: its canonical text (``chain.py``) is written at once, for there is one of every attempt."""
 
     tenant: int
-    at: datetime
+    at: int
     """When what it tells of ended."""
     charged_micros: int
     before: str
@@ -108,12 +128,18 @@ class Account:
     """What is accounted at once."""
 
     def __init__(self, conn: Any, marks: dict[str, int], starts: Starts) -> None:
-        rows = [Ended(*row) for row in conn.execute(ATTEMPTS, marks).fetchall()]
-        ends = conn.execute(ENDS, {**marks, "final": [int(state) for state in FINAL]}).fetchall()
-        starts.look(conn, marks["after"], marks["to"])
-        for row in rows:
-            starts.add(row.tenant, row.cell, row.category, row.started_at)
-        self.rows = rows + [Ended(*row) for row in ends]
+        cursor = moments.cursor(conn)
+        attempts = [Ended._make(row) for row in cursor.execute(ATTEMPTS, marks).fetchall()]
+        ends = cursor.execute(ENDS, {**marks, "final": [int(state) for state in FINAL]}).fetchall()
+        self.rows = attempts + [Ended._make(row) for row in ends]
+        self.names = Names(conn, self.rows)
+        starts.look(cursor, marks["after"], marks["to"])
+        cells = self.names.cells
+        starts.add(
+            (row.tenant, cells[row.tenant], row.category, row.started_at)
+            for row in attempts
+            if row.started_at is not None
+        )
         self.usage: dict[UsageKey, list[int]] = defaultdict(lambda: [0] * 5)
         """By tenant, day, tier and category: attempts, succeeded, run and CPU in milliseconds, price in millionths."""
         self._starts = starts
@@ -121,28 +147,27 @@ class Account:
 
     def receipts(self, conn: Any) -> Iterator[Receipt]:
         """A receipt of each, in their order."""
-        book = Book(conn, sorted({row.tenant for row in self.rows}))
+        book, tiers, cells = Book(conn, self.names.tenants), self.names.tiers, self.names.cells
         forms: dict[tuple[Any, ...], Form] = {}
-        moments = Moments()
+        texts = Texts()
         for row in self.rows:
             terms, run_ms = book.of(row.tenant, row.submitted_at), row.run_ms
             key = row.tenant, terms.version, row.tier_id, row.category, row.state, row.outcome
             form = forms.get(key)
             if form is None:
-                form = forms[key] = Form(row, terms, moments)
+                form = forms[key] = Form(row, terms, tiers[row.tier_id], texts)
             charged = 0 if row.number is None else self._charge(row, form, run_ms)
             before = None  # of what did not start for the first time nobody went before it
-            if row.first:
-                before = self._starts.before(row.tenant, row.cell, row.category, row.due_at, row.started_at)
+            if row.first and row.started_at is not None:
+                before = self._starts.before(row.tenant, cells[row.tenant], row.category, row.due_at, row.started_at)
             yield form.receipt(row, run_ms, charged, before)
 
     def _charge(self, row: Ended, form: Form, run_ms: int) -> int:
         """What an attempt costs: its part of the rounded sum of those before it and itself."""
-        key = row.tenant, row.at.astimezone(UTC).date(), row.tier, row.category
-        before = self._exact[key]
-        self._exact[key] = exact = before + form.attempt + run_ms * form.hour
-        charged = _rounded(exact) - _rounded(before)
+        key = row.tenant, moments.day(row.at), form.tier.slug, row.category
+        self._exact[key] = exact = self._exact[key] + form.attempt + run_ms * form.hour
         used = self.usage[key]
+        charged = _rounded(exact) - used[4]
         used[0] += 1
         used[1] += form.succeeded
         used[2] += run_ms
@@ -158,8 +183,9 @@ def _rounded(exact: int) -> int:
 class Form:
     """What attempts of one tenant, tier and category that ended alike, under the same terms, have in common."""
 
-    def __init__(self, row: Ended, terms: Terms, moments: Moments) -> None:
-        self._moment = moments.text
+    def __init__(self, row: Ended, terms: Terms, tier: Tier, texts: Texts) -> None:
+        self._moment = texts.of
+        self.tier = tier
         self.hour = terms.hour_micros(row.tier_id, row.category)
         self.attempt = terms.attempt_micros * UNIT
         """What one costs, and a millisecond of it, exactly."""
@@ -171,21 +197,21 @@ class Form:
         )
         self._order = f',"order":{json.dumps(terms.order)},"share":{json.dumps(terms.share)},"submitted_at":'
         self._state = f',"terms":{terms.version}}},"state":{_word(TaskState, row.state)},"task_id":"'
-        self._tier = f'","tier":{json.dumps(row.tier)}}}'
+        self._tier = f'","tier":{json.dumps(tier.slug)}}}'
 
     def receipt(self, row: Ended, run_ms: int, charged: int, before: tuple[int, int, int] | None) -> Receipt:
         """That of one attempt. Names stand in the order of the canonical text."""
-        started, late_ms = row.started_at, 0
+        started, late_ms, tier = row.started_at, 0, self.tier
         if row.latest_start is not None and (row.first or row.number is None):
-            late_ms = max(0, round(((started or row.at) - row.latest_start).total_seconds() * 1000))
+            late_ms = milliseconds((row.at if started is None else started) - row.latest_start)
         ahead = "null"
         if before is not None:
             ahead = f'{{"category":{before[1]},"order":{before[0]},"share":{before[2]}}}'
         return Receipt(
             row.tenant, row.at, charged,
             f'{{"attempt":{_number(row.number)},{self._ended}{charged},"ended_at":{self._moment(row.at)},"kept":{{"before":{ahead},'
-            f'"cpu_milli":{row.cpu_milli},"cpu_s":{_number(seconds(row.cpu_ms))},"disk_mb":{row.disk_mb},'
-            f'"held_s":{seconds(run_ms)},"late_by_s":{seconds(late_ms)},"memory_mb":{row.memory_mb},'
+            f'"cpu_milli":{tier.cpu_milli},"cpu_s":{_number(seconds(row.cpu_ms))},"disk_mb":{tier.disk_mb},'
+            f'"held_s":{seconds(run_ms)},"late_by_s":{seconds(late_ms)},"memory_mb":{tier.memory_mb},'
             f'"peak_disk_mb":{_number(row.peak_disk_mb)},"peak_memory_mb":{_number(row.peak_memory_mb)},'
             f'"started_at":{self._moment(started)}}},"number":',
             f"{self._outcome}{self._moment(row.latest_start)}{self._order}{self._moment(row.submitted_at)}{self._state}"
@@ -199,29 +225,6 @@ def _word(kind: type[IntEnum], number: int | None) -> str:
 
 def _number(value: float | None) -> str:
     return "null" if value is None else repr(value)
-
-
-class Moments:
-    """Times as receipts have them. Many fall into one second, whose text is made once: that is a fifth of the work."""
-
-    def __init__(self) -> None:
-        self._seconds: dict[tuple[int, int], str] = {}
-
-    def text(self, at: datetime | None) -> str:
-        """As JSON."""
-        if at is None:
-            return "null"
-        since = at - EPOCH
-        key = since.days, since.seconds
-        second = self._seconds.get(key)
-        if second is None:
-            second = self._seconds[key] = moment(at)[:-7]  # less the digits behind the point
-        return f'"{second}{since.microseconds:06}Z"'
-
-
-def moment(at: datetime) -> str:
-    """A time as receipts have it: UTC, with all six digits."""
-    return f"{at.astimezone(UTC).isoformat(timespec='microseconds')[:26]}Z"
 
 
 def columns(counts: Mapping[Any, Sequence[int]]) -> Sequence[list[Any]]:

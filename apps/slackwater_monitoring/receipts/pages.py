@@ -9,10 +9,9 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from itertools import groupby
-from operator import attrgetter
 from typing import Any, Final
 from uuid import UUID
 
@@ -20,16 +19,18 @@ from django.db.models import Q
 
 from slackwater_monitoring.models import ReceiptPage
 from slackwater_monitoring.receipts import keys
-from slackwater_monitoring.receipts.account import Receipt, moment
+from slackwater_monitoring.receipts.account import Receipt
 from slackwater_monitoring.receipts.chain import START, chained, sealed_text
+from slackwater_monitoring.receipts.moments import Texts, as_datetime, since_epoch
 from slackwater_tasks.ledger.connection import fetch_all
 
 KEPT_DAYS: Final = 400
+# One row of each tenant's pages: there are many.
 HEADS = """
-SELECT DISTINCT ON (tenant_id) tenant_id, last + 1, head FROM slackwater_monitoring_receiptpage
-WHERE tenant_id = ANY(%s) ORDER BY tenant_id, first DESC
+SELECT n.id, n.slug, p.last + 1, p.head FROM slackwater_tenants_tenant n LEFT JOIN LATERAL (
+    SELECT last, head FROM slackwater_monitoring_receiptpage WHERE tenant_id = n.id ORDER BY first DESC LIMIT 1) p ON true
+WHERE n.id = ANY(%s) ORDER BY n.id
 """
-SLUGS = "SELECT id, slug FROM slackwater_tenants_tenant WHERE id = ANY(%s)"
 WRITE = """
 INSERT INTO slackwater_monitoring_receiptpage
     (tenant_id, first, last, since, until, charged_micros, before, head, key_id, signature, body)
@@ -51,31 +52,28 @@ UNION SELECT at FROM slackwater_tasks_taskevent WHERE task_id = %s AND tenant_id
 
 def write(conn: Any, receipts: Iterable[Receipt]) -> int:
     """Continue the chains of the tenants with their receipts; returns how many there were."""
-    found = sorted(receipts, key=attrgetter("tenant"))
-    tenants = sorted({receipt.tenant for receipt in found})
-    if not tenants:
+    found: dict[int, list[Receipt]] = defaultdict(list)
+    for receipt in receipts:
+        found[receipt.tenant].append(receipt)
+    if not found:
         return 0
-    heads = {row[0]: (row[1], bytes(row[2])) for row in conn.execute(HEADS, (tenants,)).fetchall()}
-    slugs = dict(conn.execute(SLUGS, (tenants,)).fetchall())
     name, private = keys.current(conn)
-    for tenant, group in groupby(found, key=attrgetter("tenant")):
-        if tenant not in slugs:
-            continue  # it goes just now
-        first, head = heads.get(tenant, (1, START))
-        page, start = list(group), head
-        lines = []
+    for tenant, slug, first, head in conn.execute(HEADS, (list(found),)).fetchall():  # but those that go just now
+        page = found[tenant]
+        first, start = first or 1, START if head is None else bytes(head)  # noqa: PLW2901 - of the first page
+        head, lines = start, []  # noqa: PLW2901
         for number, receipt in enumerate(page, first):
             line = receipt.text(number)
-            head = chained(head, line)
+            head = chained(head, line)  # noqa: PLW2901
             lines.append(line)
-        moments = [receipt.at for receipt in page]
+        ends = [receipt.at for receipt in page]
         charged = sum(receipt.charged_micros for receipt in page)
         last = first + len(page) - 1
-        signature = private.sign(sealed_text(slugs[tenant], last, head))
+        signature = private.sign(sealed_text(slug, last, head))
         body = zlib.compress(b"\n".join(lines), 1)
-        conn.execute(WRITE, (tenant, first, last, min(moments), max(moments), charged, start, head, name,
-                             signature, body))  # fmt: skip
-    return len(found)
+        conn.execute(WRITE, (tenant, first, last, as_datetime(min(ends)), as_datetime(max(ends)), charged, start, head,
+                             name, signature, body))  # fmt: skip
+    return sum(map(len, found.values()))
 
 
 def shown(page: ReceiptPage, slug: str) -> Iterator[dict[str, Any]]:
@@ -108,7 +106,7 @@ def listed(tenant_id: int, slug: str, *, after: int, limit: int, since: datetime
             wanted |= Q(since__lte=at, until__gte=at)
         rows = rows.filter(wanted)
     found: list[dict[str, Any]] = []
-    low, high = (None if at is None else moment(at) for at in (since, until))
+    low, high = (None if at is None else Texts().of(since_epoch(at))[1:-1] for at in (since, until))
     task = str(task_id) if task_id else None
     for page in rows.filter(last__gt=after).order_by("first").iterator(chunk_size=4):
         for receipt in shown(page, slug):

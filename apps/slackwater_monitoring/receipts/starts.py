@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any, Final
 
 from scheduler_ext.core.sql import named
@@ -20,51 +21,78 @@ SELECT l.tenant_id, n.cell, t.category, l.started_at FROM slackwater_tasks_livet
 JOIN slackwater_tasks_task t ON t.id = l.task_id JOIN slackwater_tenants_tenant n ON n.id = l.tenant_id
 WHERE l.phase = :phase.IN_FLIGHT AND l.started_at IS NOT NULL LIMIT %s
 """)
-Lists = dict[Any, list[Any]]
+
+
+class _Line:
+    """Starts of one line of work, in their order."""
+
+    def __init__(self) -> None:
+        self.known: list[int] = []
+        self.running: list[int] = []
+        self._ranks: dict[int, int] = {}
+
+    def add(self, starts: list[int]) -> None:
+        """More that are over: most are later than all that are known."""
+        starts.sort()
+        place = bisect_left(self.known, starts[0])
+        self.known[place:] = sorted(self.known[place:] + starts)
+        if len(self.known) > 2 * KEPT:
+            del self.known[:KEPT]
+
+    def run(self, running: list[int]) -> None:
+        """Look anew: these have not ended."""
+        self.running = sorted(running)
+        self._ranks.clear()
+
+    def between(self, since: int, at: int) -> int:
+        """How many after ``since``, which tasks of one submission share, and before ``at``."""
+        rank = self._ranks.get(since)
+        if rank is None:
+            rank = self._ranks[since] = bisect_right(self.known, since) + bisect_right(self.running, since)
+        return bisect_left(self.known, at) + bisect_left(self.running, at) - rank
 
 
 class Starts:
     """The starts that this process knows of."""
 
     def __init__(self) -> None:
-        self._known: Lists = defaultdict(list)
-        self._running: Lists = {}
+        self._lines: dict[Any, _Line] = defaultdict(_Line)
         self._to: int | None = None
 
-    def look(self, conn: Any, after: int, to: int) -> None:
+    def look(self, cursor: Any, after: int, to: int) -> None:
         """Before the attempts from ``after`` to ``to`` are accounted: what is known must reach to the first."""
         if self._to != after:
-            self._known.clear()
-            for row in conn.execute(LATELY, (after, KEPT)).fetchall():
-                self.add(*row)
+            self._lines.clear()
+            self.add(cursor.execute(LATELY, (after, KEPT)).fetchall())
         self._to = to
-        self._running = defaultdict(list)
-        for tenant, cell, category, at in conn.execute(IN_FLIGHT, (KEPT,)).fetchall():
-            for key in ((tenant, category), (tenant,), cell):
-                insort(self._running[key], at)
+        running = _by_line(cursor.execute(IN_FLIGHT, (KEPT,)).fetchall())
+        for key in self._lines.keys() | running.keys():
+            self._lines[key].run(running.get(key, []))
 
-    def add(self, tenant: int, cell: str, category: int, at: Any) -> None:
-        """One more start that is over."""
-        for key in ((tenant, category), (tenant,), cell):
-            known = self._known[key]
-            insort(known, at)
-            if len(known) > 2 * KEPT:
-                del known[:KEPT]
+    def add(self, rows: Iterable[tuple[int, str, int, int]]) -> None:
+        """More starts that are over: of a tenant, in its cell, of a category."""
+        for key, starts in _by_line(rows).items():
+            self._lines[key].add(starts)
 
-    def before(self, tenant: int, cell: str, category: int, since: Any, at: Any) -> tuple[int, int, int]:
+    def before(self, tenant: int, cell: str, category: int, since: int, at: int) -> tuple[int, int, int]:
         """Of those known, how many started after ``since`` and before ``at``, by the rule that let them.
 
         Of its own tenant and category, by their order; of its own tenant's others, by category; and of other tenants, by
         share, where only 0, 1, 10, 100 … tell whether there were at least so many.
         """
-        alike, own = self._count((tenant, category), since, at), self._count((tenant,), since, at)
-        others = self._count(cell, since, at) - own
+        if at <= since:
+            return 0, 0, 0
+        lines = self._lines
+        alike, own = lines[tenant, category].between(since, at), lines[tenant].between(since, at)
+        others = lines[cell].between(since, at) - own
         return alike, own - alike, 10 ** (len(str(others)) - 1) if others > 0 else 0
 
-    def _count(self, key: Any, since: Any, at: Any) -> int:
-        found = 0
-        for lists in (self._known, self._running):
-            known = lists.get(key)
-            if known:
-                found += max(0, bisect_left(known, at) - bisect_right(known, since))
-        return found
+
+def _by_line(rows: Iterable[tuple[int, str, int, int]]) -> dict[Any, list[int]]:
+    """Starts of a tenant and category, of a tenant, and of a cell."""
+    found: dict[Any, list[int]] = defaultdict(list)
+    for tenant, cell, category, at in rows:
+        found[tenant, category].append(at)
+        found[tenant].append(at)
+        found[cell].append(at)
+    return found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from scheduler_ext.core.states import Category
 from slackwater_conf import conf
+from slackwater_monitoring.receipts import moments
 
 # A tenant's first terms hold for all that it submitted before anybody looked.
 NOTE = """
@@ -57,7 +57,7 @@ class Book:
     """The terms of some tenants."""
 
     def __init__(self, conn: Any, tenants: list[int]) -> None:
-        self._known: dict[int, tuple[list[datetime], list[Terms]]] = {}
+        self._known: dict[int, tuple[list[int], list[Terms]]] = {}
         self._read(conn, tenants)
         if len(self._known) < len(tenants):  # one of them is new
             note(conn)
@@ -65,18 +65,18 @@ class Book:
             self._read(conn, tenants)
 
     def _read(self, conn: Any, tenants: list[int]) -> None:
-        for tenant, version, since, terms in conn.execute(READ, (tenants,)).fetchall():
-            moments, versions = self._known.setdefault(tenant, ([], []))
-            moments.append(since)
+        for tenant, version, since, terms in moments.cursor(conn).execute(READ, (tenants,)).fetchall():
+            known, versions = self._known.setdefault(tenant, ([], []))
+            known.append(since)
             versions.append(
                 Terms(version, terms["attempt_micros"], terms["tier_hour_micros"], terms["category_permille"],
                       terms["order"], terms["share"])
             )  # fmt: skip
 
-    def of(self, tenant: int, at: datetime) -> Terms:
+    def of(self, tenant: int, at: int) -> Terms:
         """What held for the tenant at a moment."""
-        moments, versions = self._known[tenant]
-        return versions[max(0, bisect_right(moments, at) - 1)]
+        known, versions = self._known[tenant]
+        return versions[max(0, bisect_right(known, at) - 1)]
 
 
 def note(conn: Any) -> int:

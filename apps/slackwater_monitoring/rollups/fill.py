@@ -5,20 +5,25 @@ Attempts come with the account of usage, in its transaction, under its mark; a s
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
-from datetime import datetime
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category, TaskState
 from slackwater_monitoring.receipts.account import Ended
+from slackwater_monitoring.receipts.moments import EPOCH, SECOND, milliseconds
 from slackwater_monitoring.rollups import layout
-from slackwater_monitoring.rollups.layout import EVER, FINEST, KEPT_S, NONE, OTHERS, SCRIPTS, Dimension, Place
+from slackwater_monitoring.rollups.layout import BOUNDS, EVER, FINEST, KEPT_S, NONE, OTHERS, SCRIPTS, Dimension, Place
 from slackwater_tasks.ledger.sql.snapshot import SLOT_KIND
 from slackwater_tasks.read.tasks import word
 
 SAMPLE_S: Final = FINEST
+SPAN: Final = FINEST * SECOND
+ZERO_S: Final = int(EPOCH.timestamp())
+BOUNDS_MS: Final = [round(bound * 1000) for bound in BOUNDS]
+BOUNDS_US: Final = [bound * 1000 for bound in BOUNDS_MS]
 COUNTED: Final = 20_000
 """Up to so many waiting tasks are counted by category and handler; of more, about so many tell of all."""
 NAMED: Final = "SELECT dimension, key FROM slackwater_monitoring_rollup WHERE grain = 0"
@@ -121,43 +126,53 @@ class Rows:
         return known
 
 
-def attempts(conn: Any, ended: Iterable[Ended]) -> None:
+def attempts(conn: Any, ended: Iterable[Ended], nodes: Mapping[int | None, str]) -> None:
     """Add attempts and ends that are accounted for now, in the account's transaction."""
-    alike: dict[tuple[int, int, int, str, str | None], list[int]] = defaultdict(lambda: [0] * layout.LENGTH)
-    for row in ended:  # first those of one span together that are of the same keys: there is one of every attempt
-        keys = row.tenant, row.category, row.handler, row.node
-        over = alike[int(row.at.timestamp()) // FINEST, *keys]
+    # First those that are of the same keys together, by span: there is one of every attempt.
+    alike: dict[tuple[int, int, str, int | None], Spans] = defaultdict(Spans)
+    for row in ended:
+        spans = alike[row.tenant, row.category, row.handler, row.node_id]
+        over = spans[row.at // SPAN]
         if row.state is not None:
             over[layout.STATES + row.state] += 1
         if row.started_at is None or row.outcome is None:
             over[Place.LATE] += row.state == TaskState.EXPIRED
             continue
-        _begun(row, row.started_at, alike[int(row.started_at.timestamp()) // FINEST, *keys])
+        _begun(row, row.started_at, spans[row.started_at // SPAN])
         run_ms = row.run_ms
         over[layout.OUTCOMES + row.outcome] += 1
-        over[layout.bucket(layout.RUNS, run_ms / 1000)] += 1
+        over[layout.RUNS + bisect_left(BOUNDS_MS, run_ms)] += 1
         over[Place.RUN_MS] += run_ms
     rows = Rows()
-    for (span, tenant, category, handler, node), numbers in alike.items():
-        places = [(place, number) for place, number in enumerate(numbers) if number]
-        for dimension, key in _keys(str(tenant), category, handler or SCRIPTS, node or NONE):
-            rows.add(span * FINEST, dimension, key, places)
+    for (tenant, category, handler, node), spans in alike.items():
+        keys = _keys(str(tenant), category, handler or SCRIPTS, nodes.get(node, NONE))
+        for span, numbers in spans.items():
+            places = [(place, number) for place, number in enumerate(numbers) if number]
+            for dimension, key in keys:
+                rows.add(ZERO_S + span * FINEST, dimension, key, places)
     rows.write(conn)
 
 
-def _begun(row: Ended, started_at: datetime, began: list[int]) -> None:
+class Spans(defaultdict[int, list[int]]):
+    """Numbers by finest span."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda: [0] * layout.LENGTH)
+
+
+def _begun(row: Ended, started_at: int, began: list[int]) -> None:
     """Add what is counted where an attempt began."""
     began[Place.STARTED] += 1
     began[Place.RETRIED] += row.number != 1
     if row.first:
-        delay = max(0.0, (started_at - max(row.due_at, row.submitted_at)).total_seconds())
-        began[layout.bucket(layout.DELAYS, delay)] += 1
-        began[Place.DELAY_MS] += round(1000 * delay)
+        delay = max(0, started_at - max(row.due_at, row.submitted_at))
+        began[layout.DELAYS + bisect_left(BOUNDS_US, delay)] += 1
+        began[Place.DELAY_MS] += milliseconds(delay)
         began[Place.LATE] += row.latest_start is not None and started_at > row.latest_start
     if row.queued_at is not None:
-        queued = max(0.0, (started_at - row.queued_at).total_seconds())
-        began[layout.bucket(layout.QUEUES, queued)] += 1
-        began[Place.QUEUE_MS] += round(1000 * queued)
+        queued = max(0, started_at - row.queued_at)
+        began[layout.QUEUES + bisect_left(BOUNDS_US, queued)] += 1
+        began[Place.QUEUE_MS] += milliseconds(queued)
 
 
 def _keys(tenant: str, category: int, handler: str, node: str) -> tuple[tuple[Dimension, str], ...]:

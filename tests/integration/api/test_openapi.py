@@ -30,6 +30,7 @@ from slackwater_api.v1.views.platform import Nowhere
 from slackwater_monitoring.models import Sizing, Usage
 from slackwater_monitoring.receipts import chain, pages
 from slackwater_monitoring.receipts.account import Receipt
+from slackwater_monitoring.receipts.moments import since_epoch
 from slackwater_resources.models import Handler, Node, Tier
 from slackwater_schedules.fields import FIELDS as SCHEDULE_FIELDS
 from slackwater_tasks.models import Artifact, Attempt, AttemptLog, Chunk, DeadLetter, LiveTask, Task
@@ -272,7 +273,7 @@ def test_answers_have_the_shapes_described(acme: ApiClient) -> None:
     )  # fmt: skip
     example = ANSWERS["list_receipts"]["value"]["items"][0]
     text = chain.canonical({**example, "number": "?", "task_id": task_id}).decode()
-    around = Receipt(acme.tenant.pk, timezone.now(), example["charged_micros"], *text.split('"?"'))
+    around = Receipt(acme.tenant.pk, since_epoch(timezone.now()), example["charged_micros"], *text.split('"?"'))
     pages.write(connection.connection, [around])
     values = {"task_id": task_id, "workflow_id": workflow_id, "sha256": sha256, "schedule_id": schedule_id}
     values["webhook_id"] = hook.body["id"]

@@ -1,0 +1,59 @@
+"""Moments as the server has them: microseconds since 2000. Of thousands of rows nothing is made but numbers."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime, timedelta
+from functools import lru_cache
+from typing import Any, Final
+
+from psycopg.types.numeric import Int8BinaryLoader
+
+EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+SECOND: Final = 1_000_000
+DAY: Final = 86_400 * SECOND
+MICROSECOND: Final = timedelta(microseconds=1)
+
+
+def cursor(conn: Any) -> Any:
+    """One whose rows come in the server's binary form, their moments as they are there."""
+    found = conn.cursor(binary=True)
+    found.adapters.register_loader("timestamptz", Int8BinaryLoader)
+    return found
+
+
+def since_epoch(at: datetime) -> int:
+    """A moment as such a cursor reads it."""
+    return (at - EPOCH) // MICROSECOND
+
+
+def as_datetime(moment: int) -> datetime:
+    return EPOCH + timedelta(microseconds=moment)
+
+
+@lru_cache(maxsize=64)
+def _date(days: int) -> date:
+    return EPOCH.date() + timedelta(days=days)
+
+
+def day(moment: int) -> date:
+    """Its day in UTC."""
+    return _date(moment // DAY)
+
+
+def milliseconds(span: int) -> int:
+    """A time in whole milliseconds; 0 where the later moment is the earlier one."""
+    return round(span / SECOND * 1000) if span > 0 else 0
+
+
+class Texts(dict[int, str]):
+    """The text of each second, made once: many moments fall into one."""
+
+    def __missing__(self, second: int) -> str:
+        text = self[second] = (EPOCH + timedelta(seconds=second)).isoformat()[:19]
+        return text
+
+    def of(self, moment: int | None) -> str:
+        """A moment as JSON: UTC, with all six digits."""
+        if moment is None:
+            return "null"
+        return f'"{self[moment // SECOND]}.{moment % SECOND:06}Z"'
