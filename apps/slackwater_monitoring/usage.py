@@ -19,8 +19,9 @@ from scheduler_ext.core.errors import DoesNotFit, InvalidInput
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import Category
 from slackwater_monitoring.models import OnTime, Usage
-from slackwater_monitoring.receipts import moments, pages
+from slackwater_monitoring.receipts import pages
 from slackwater_monitoring.receipts.account import Account, columns
+from slackwater_monitoring.receipts.moments import DAY
 from slackwater_monitoring.receipts.starts import Starts
 from slackwater_monitoring.rollups import fill
 from slackwater_tasks.field_kinds import seconds
@@ -125,13 +126,13 @@ def _account(conn: Any, marks: dict[str, int]) -> None:
     fill.attempts(conn, account.rows, account.names.nodes)
 
 
-def _promises(account: Account) -> dict[tuple[int, date, str, int, str], list[int]]:
+def _promises(account: Account) -> dict[tuple[int, int, str, int, str], list[int]]:
     """Of first starts with a latest one, how many there were and how many were in time."""
-    found: dict[tuple[int, date, str, int, str], list[int]] = defaultdict(lambda: [0, 0])
+    found: dict[tuple[int, int, str, int, str], list[int]] = defaultdict(lambda: [0, 0])
     for row in account.rows:
         if row.first and row.latest_start is not None and row.started_at is not None:
             tier = account.names.tiers[row.tier_id].slug
-            counts = found[row.tenant, moments.day(row.started_at), tier, row.category, row.handler]
+            counts = found[row.tenant, row.started_at // DAY, tier, row.category, row.handler]
             counts[0] += 1
             counts[1] += row.started_at <= row.latest_start
     return found

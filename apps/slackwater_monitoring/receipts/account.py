@@ -10,12 +10,13 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from scheduler_ext.core.sql import named
 from scheduler_ext.core.states import FINAL, Category, Outcome, TaskState
 from slackwater_monitoring.receipts import moments
-from slackwater_monitoring.receipts.moments import Texts, milliseconds
+from slackwater_monitoring.receipts.moments import DAY, Texts, as_date, milliseconds
 from slackwater_monitoring.receipts.starts import Starts
 from slackwater_monitoring.receipts.terms import Book, Terms
 from slackwater_tasks.field_kinds import seconds
@@ -27,8 +28,8 @@ UNIT: Final = 3_600_000 * 1_000
 FIRST = """(a.number = 1 AND (a.fence = 1 OR NOT EXISTS (
     SELECT 1 FROM slackwater_tasks_attempt b WHERE b.task_id = a.task_id AND b.fence < a.fence)))"""
 ATTEMPTS = f"""
-SELECT a.tenant_id, t.category, t.tier_id, t.handler, a.node_id, CASE WHEN t.finished_at = a.finished_at THEN t.state END,
-    a.outcome, a.task_id::text, a.number, {FIRST}, t.submitted_at, coalesce(t.start_at, t.submitted_at),
+SELECT a.tenant_id, t.category, t.tier_id, CASE WHEN t.finished_at = a.finished_at THEN t.state END, a.outcome,
+    t.handler, a.node_id, a.task_id::text, a.number, {FIRST}, t.submitted_at, coalesce(t.start_at, t.submitted_at),
     coalesce(l.latest_start, t.latest_start), a.queued_at, a.started_at, a.finished_at, a.cpu_ms, a.peak_memory_mb, a.peak_disk_mb
 FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
 LEFT JOIN slackwater_tasks_livetask l ON l.task_id = a.task_id
@@ -36,7 +37,7 @@ WHERE a.id > %(after)s AND a.id <= %(to)s ORDER BY a.id
 """  # noqa: S608 - a fragment of ours
 # What ended while it waited has no attempt: its history tells of it.
 ENDS = named("""
-SELECT e.tenant_id, t.category, t.tier_id, t.handler, NULL, e.to_state, NULL, e.task_id::text, NULL, false, t.submitted_at,
+SELECT e.tenant_id, t.category, t.tier_id, e.to_state, NULL, t.handler, NULL, e.task_id::text, NULL, false, t.submitted_at,
     coalesce(t.start_at, t.submitted_at), t.latest_start, NULL, NULL, e.at, NULL, NULL, NULL
 FROM slackwater_tasks_taskevent e JOIN slackwater_tasks_task t ON t.id = e.task_id
 WHERE e.id > %(events_after)s AND e.id <= %(events_to)s AND e.to_state = ANY(%(final)s) AND e.from_state IS NOT NULL
@@ -56,10 +57,10 @@ class Ended(NamedTuple):
     tenant: int
     category: int
     tier_id: int
-    handler: str
-    node_id: int | None
     state: int | None
     outcome: int | None
+    handler: str
+    node_id: int | None
     task_id: str
     number: int | None
     first: bool
@@ -121,7 +122,7 @@ class Receipt(NamedTuple):
         return f"{self.before}{number}{self.after}".encode()
 
 
-UsageKey = tuple[int, Any, str, int]
+UsageKey = tuple[int, int, str, int]
 
 
 class Account:
@@ -140,10 +141,13 @@ class Account:
             for row in attempts
             if row.started_at is not None
         )
-        self.usage: dict[UsageKey, list[int]] = defaultdict(lambda: [0] * 5)
-        """By tenant, day, tier and category: attempts, succeeded, run and CPU in milliseconds, price in millionths."""
         self._starts = starts
-        self._exact: dict[UsageKey, int] = defaultdict(int)
+        self._used: dict[UsageKey, list[int]] = defaultdict(lambda: [0] * 6)
+
+    @property
+    def usage(self) -> dict[UsageKey, list[int]]:
+        """By tenant, day, tier and category: attempts, succeeded, run and CPU in milliseconds, price in millionths."""
+        return {key: used[:5] for key, used in self._used.items()}
 
     def receipts(self, conn: Any) -> Iterator[Receipt]:
         """A receipt of each, in their order."""
@@ -152,7 +156,7 @@ class Account:
         texts = Texts()
         for row in self.rows:
             terms, run_ms = book.of(row.tenant, row.submitted_at), row.run_ms
-            key = row.tenant, terms.version, row.tier_id, row.category, row.state, row.outcome
+            key = terms.version, *row[:5]
             form = forms.get(key)
             if form is None:
                 form = forms[key] = Form(row, terms, tiers[row.tier_id], texts)
@@ -164,10 +168,9 @@ class Account:
 
     def _charge(self, row: Ended, form: Form, run_ms: int) -> int:
         """What an attempt costs: its part of the rounded sum of those before it and itself."""
-        key = row.tenant, moments.day(row.at), form.tier.slug, row.category
-        self._exact[key] = exact = self._exact[key] + form.attempt + run_ms * form.hour
-        used = self.usage[key]
-        charged = _rounded(exact) - used[4]
+        used = self._used[row.tenant, row.at // DAY, form.tier.slug, row.category]
+        used[5] = exact = used[5] + form.attempt + run_ms * form.hour
+        charged = (exact + UNIT // 2) // UNIT - used[4]
         used[0] += 1
         used[1] += form.succeeded
         used[2] += run_ms
@@ -176,21 +179,21 @@ class Account:
         return charged
 
 
-def _rounded(exact: int) -> int:
-    return (2 * exact + UNIT) // (2 * UNIT)
-
-
 class Form:
     """What attempts of one tenant, tier and category that ended alike, under the same terms, have in common."""
 
     def __init__(self, row: Ended, terms: Terms, tier: Tier, texts: Texts) -> None:
         self._moment = texts.of
+        self._promised: tuple[int | None, int | None] = None, None
+        self._after = ""
         self.tier = tier
         self.hour = terms.hour_micros(row.tier_id, row.category)
         self.attempt = terms.attempt_micros * UNIT
         """What one costs, and a millisecond of it, exactly."""
         self.succeeded = int(row.outcome == Outcome.SUCCEEDED)
         self._ended = f'"category":{_word(Category, row.category)},"charged_micros":'
+        self._cpu, self._disk = f',"cpu_milli":{tier.cpu_milli},"cpu_s":', f',"disk_mb":{tier.disk_mb},"held_s":'
+        self._memory = f',"memory_mb":{tier.memory_mb},"peak_disk_mb":'
         self._outcome = (
             f',"outcome":{_word(Outcome, row.outcome)},"promised":{{"attempt_micros":{terms.attempt_micros},'
             f'"hour_micros":{self.hour // 1000},"latest_start":'
@@ -201,21 +204,26 @@ class Form:
 
     def receipt(self, row: Ended, run_ms: int, charged: int, before: tuple[int, int, int] | None) -> Receipt:
         """That of one attempt. Names stand in the order of the canonical text."""
-        started, late_ms, tier = row.started_at, 0, self.tier
+        started, late_ms = row.started_at, 0
         if row.latest_start is not None and (row.first or row.number is None):
             late_ms = milliseconds((row.at if started is None else started) - row.latest_start)
         ahead = "null"
         if before is not None:
             ahead = f'{{"category":{before[1]},"order":{before[0]},"share":{before[2]}}}'
+        moment, peak_mb, peak_disk_mb = self._moment, row.peak_memory_mb, row.peak_disk_mb
+        promised = row.latest_start, row.submitted_at
+        if promised != self._promised:  # tasks of one submission share it
+            self._promised = promised
+            self._after = (
+                f"{self._outcome}{moment(row.latest_start)}{self._order}{moment(row.submitted_at)}{self._state}"
+            )
         return Receipt(
             row.tenant, row.at, charged,
-            f'{{"attempt":{_number(row.number)},{self._ended}{charged},"ended_at":{self._moment(row.at)},"kept":{{"before":{ahead},'
-            f'"cpu_milli":{tier.cpu_milli},"cpu_s":{_number(seconds(row.cpu_ms))},"disk_mb":{tier.disk_mb},'
-            f'"held_s":{seconds(run_ms)},"late_by_s":{seconds(late_ms)},"memory_mb":{tier.memory_mb},'
-            f'"peak_disk_mb":{_number(row.peak_disk_mb)},"peak_memory_mb":{_number(row.peak_memory_mb)},'
-            f'"started_at":{self._moment(started)}}},"number":',
-            f"{self._outcome}{self._moment(row.latest_start)}{self._order}{self._moment(row.submitted_at)}{self._state}"
-            f"{row.task_id}{self._tier}",
+            f'{{"attempt":{"null" if row.number is None else row.number},{self._ended}{charged},"ended_at":{moment(row.at)},'
+            f'"kept":{{"before":{ahead}{self._cpu}{_seconds(row.cpu_ms)}{self._disk}{_seconds(run_ms)},"late_by_s":{_seconds(late_ms)}'
+            f'{self._memory}{"null" if peak_disk_mb is None else peak_disk_mb},"peak_memory_mb":'
+            f'{"null" if peak_mb is None else peak_mb},"started_at":{moment(started)}}},"number":',
+            f"{self._after}{row.task_id}{self._tier}",
         )  # fmt: skip
 
 
@@ -223,11 +231,13 @@ def _word(kind: type[IntEnum], number: int | None) -> str:
     return "null" if number is None else json.dumps(word(kind(number)))
 
 
-def _number(value: float | None) -> str:
-    return "null" if value is None else repr(value)
+@lru_cache(maxsize=10_000)
+def _seconds(milliseconds: int | None) -> str:
+    return json.dumps(seconds(milliseconds))
 
 
 def columns(counts: Mapping[Any, Sequence[int]]) -> Sequence[list[Any]]:
-    """Rows of counts as columns, in the order of their keys: everybody locks them so."""
+    """Rows of counts by tenant, day and more as columns, in the order of their keys: everybody locks them so."""
     keys = sorted(counts)
-    return [*map(list, zip(*keys, strict=True)), *map(list, zip(*(counts[key] for key in keys), strict=True))]
+    tenants, days, *more = map(list, zip(*keys, strict=True))
+    return [tenants, [*map(as_date, days)], *more, *map(list, zip(*(counts[key] for key in keys), strict=True))]

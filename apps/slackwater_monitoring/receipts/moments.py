@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime, timedelta
-from functools import lru_cache
 from typing import Any, Final
 
 from psycopg.types.numeric import Int8BinaryLoader
@@ -12,6 +11,8 @@ EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 SECOND: Final = 1_000_000
 DAY: Final = 86_400 * SECOND
 MICROSECOND: Final = timedelta(microseconds=1)
+LATER: Final = 10**11 * SECOND
+"""So much later no moment is negative, and the last digits of each are those behind the point."""
 
 
 def cursor(conn: Any) -> Any:
@@ -30,14 +31,9 @@ def as_datetime(moment: int) -> datetime:
     return EPOCH + timedelta(microseconds=moment)
 
 
-@lru_cache(maxsize=64)
-def _date(days: int) -> date:
-    return EPOCH.date() + timedelta(days=days)
-
-
-def day(moment: int) -> date:
-    """Its day in UTC."""
-    return _date(moment // DAY)
+def as_date(day: int) -> date:
+    """The date in UTC of a moment divided by ``DAY``."""
+    return EPOCH.date() + timedelta(days=day)
 
 
 def milliseconds(span: int) -> int:
@@ -56,4 +52,4 @@ class Texts(dict[int, str]):
         """A moment as JSON: UTC, with all six digits."""
         if moment is None:
             return "null"
-        return f'"{self[moment // SECOND]}.{moment % SECOND:06}Z"'
+        return f'"{self[moment // SECOND]}.{str(moment + LATER)[-6:]}Z"'

@@ -29,7 +29,6 @@ class _Line:
     def __init__(self) -> None:
         self.known: list[int] = []
         self.running: list[int] = []
-        self._ranks: dict[int, int] = {}
 
     def add(self, starts: list[int]) -> None:
         """More that are over: most are later than all that are known."""
@@ -39,17 +38,12 @@ class _Line:
         if len(self.known) > 2 * KEPT:
             del self.known[:KEPT]
 
-    def run(self, running: list[int]) -> None:
-        """Look anew: these have not ended."""
-        self.running = sorted(running)
-        self._ranks.clear()
+    def until(self, at: int) -> int:
+        """How many, with those of that moment."""
+        return bisect_right(self.known, at) + bisect_right(self.running, at)
 
-    def between(self, since: int, at: int) -> int:
-        """How many after ``since``, which tasks of one submission share, and before ``at``."""
-        rank = self._ranks.get(since)
-        if rank is None:
-            rank = self._ranks[since] = bisect_right(self.known, since) + bisect_right(self.running, since)
-        return bisect_left(self.known, at) + bisect_left(self.running, at) - rank
+    def before(self, at: int) -> int:
+        return bisect_left(self.known, at) + bisect_left(self.running, at)
 
 
 class Starts:
@@ -57,6 +51,8 @@ class Starts:
 
     def __init__(self) -> None:
         self._lines: dict[Any, _Line] = defaultdict(_Line)
+        self._until: dict[tuple[int, int, int], list[tuple[_Line, int]]] = {}
+        """How many until a moment, which tasks of one submission share: alike, of their tenant, and of all."""
         self._to: int | None = None
 
     def look(self, cursor: Any, after: int, to: int) -> None:
@@ -67,12 +63,13 @@ class Starts:
         self._to = to
         running = _by_line(cursor.execute(IN_FLIGHT, (KEPT,)).fetchall())
         for key in self._lines.keys() | running.keys():
-            self._lines[key].run(running.get(key, []))
+            self._lines[key].running = sorted(running.get(key, ()))
 
     def add(self, rows: Iterable[tuple[int, str, int, int]]) -> None:
         """More starts that are over: of a tenant, in its cell, of a category."""
         for key, starts in _by_line(rows).items():
             self._lines[key].add(starts)
+        self._until.clear()
 
     def before(self, tenant: int, cell: str, category: int, since: int, at: int) -> tuple[int, int, int]:
         """Of those known, how many started after ``since`` and before ``at``, by the rule that let them.
@@ -82,9 +79,12 @@ class Starts:
         """
         if at <= since:
             return 0, 0, 0
-        lines = self._lines
-        alike, own = lines[tenant, category].between(since, at), lines[tenant].between(since, at)
-        others = lines[cell].between(since, at) - own
+        lines = self._until.get((tenant, category, since))
+        if lines is None:
+            found = self._lines[tenant, category], self._lines[tenant], self._lines[cell]
+            lines = self._until[tenant, category, since] = [(line, line.until(since)) for line in found]
+        alike, own, every = [line.before(at) - until for line, until in lines]
+        others = every - own
         return alike, own - alike, 10 ** (len(str(others)) - 1) if others > 0 else 0
 
 

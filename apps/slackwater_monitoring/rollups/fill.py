@@ -21,6 +21,10 @@ from slackwater_tasks.read.tasks import word
 
 SAMPLE_S: Final = FINEST
 SPAN: Final = FINEST * SECOND
+STARTED, LATE, DELAY_MS, QUEUE_MS, RUN_MS, RETRIED = map(
+    int, (Place.STARTED, Place.LATE, Place.DELAY_MS, Place.QUEUE_MS, Place.RUN_MS, Place.RETRIED)
+)
+"""Places as plain numbers: to look up a member takes as long as to count."""
 ZERO_S: Final = int(EPOCH.timestamp())
 BOUNDS_MS: Final = [round(bound * 1000) for bound in BOUNDS]
 BOUNDS_US: Final = [bound * 1000 for bound in BOUNDS_MS]
@@ -136,13 +140,13 @@ def attempts(conn: Any, ended: Iterable[Ended], nodes: Mapping[int | None, str])
         if row.state is not None:
             over[layout.STATES + row.state] += 1
         if row.started_at is None or row.outcome is None:
-            over[Place.LATE] += row.state == TaskState.EXPIRED
+            over[LATE] += row.state == TaskState.EXPIRED
             continue
         _begun(row, row.started_at, spans[row.started_at // SPAN])
         run_ms = row.run_ms
         over[layout.OUTCOMES + row.outcome] += 1
         over[layout.RUNS + bisect_left(BOUNDS_MS, run_ms)] += 1
-        over[Place.RUN_MS] += run_ms
+        over[RUN_MS] += run_ms
     rows = Rows()
     for (tenant, category, handler, node), spans in alike.items():
         keys = _keys(str(tenant), category, handler or SCRIPTS, nodes.get(node, NONE))
@@ -162,17 +166,17 @@ class Spans(defaultdict[int, list[int]]):
 
 def _begun(row: Ended, started_at: int, began: list[int]) -> None:
     """Add what is counted where an attempt began."""
-    began[Place.STARTED] += 1
-    began[Place.RETRIED] += row.number != 1
+    began[STARTED] += 1
+    began[RETRIED] += row.number != 1
     if row.first:
-        delay = max(0, started_at - max(row.due_at, row.submitted_at))
+        delay = started_at - max(row.due_at, row.submitted_at)
         began[layout.DELAYS + bisect_left(BOUNDS_US, delay)] += 1
-        began[Place.DELAY_MS] += milliseconds(delay)
-        began[Place.LATE] += row.latest_start is not None and started_at > row.latest_start
+        began[DELAY_MS] += milliseconds(delay)
+        began[LATE] += row.latest_start is not None and started_at > row.latest_start
     if row.queued_at is not None:
-        queued = max(0, started_at - row.queued_at)
+        queued = started_at - row.queued_at
         began[layout.QUEUES + bisect_left(BOUNDS_US, queued)] += 1
-        began[Place.QUEUE_MS] += milliseconds(queued)
+        began[QUEUE_MS] += milliseconds(queued)
 
 
 def _keys(tenant: str, category: int, handler: str, node: str) -> tuple[tuple[Dimension, str], ...]:

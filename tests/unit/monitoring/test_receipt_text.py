@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from scheduler_ext.core.states import FINAL, Category, Outcome, TaskState
 from slackwater_monitoring.receipts import chain
 from slackwater_monitoring.receipts.account import Ended, Form, Tier
-from slackwater_monitoring.receipts.moments import Texts, as_datetime, day, milliseconds, since_epoch
+from slackwater_monitoring.receipts.moments import DAY as DAY_US
+from slackwater_monitoring.receipts.moments import Texts, as_date, as_datetime, milliseconds, since_epoch
 from slackwater_monitoring.receipts.terms import Terms
 
 ZONES = st.sampled_from([UTC, timezone(timedelta(hours=5, minutes=30)), timezone(timedelta(hours=-8))])
@@ -25,10 +26,10 @@ TERMS = st.builds(
     Terms, SMALL, SMALL, st.just({"7": 3_600_001}), st.dictionaries(st.just("urgent"), st.integers(0, 9_000)), NAMES, NAMES
 )  # fmt: skip
 ENDS = st.builds(
-    Ended, SMALL, st.sampled_from([int(one) for one in Category]), st.just(7), NAMES, COUNTS,
+    Ended, SMALL, st.sampled_from([int(one) for one in Category]), st.just(7),
     st.none() | st.sampled_from([int(one) for one in FINAL]), st.none() | st.sampled_from([int(one) for one in Outcome]),
-    st.uuids().map(str), COUNTS, st.booleans(), NUMBERS, NUMBERS, st.none() | NUMBERS, st.none() | NUMBERS, st.none() | NUMBERS,
-    NUMBERS, COUNTS, COUNTS, COUNTS,
+    NAMES, COUNTS, st.uuids().map(str), COUNTS, st.booleans(), NUMBERS, NUMBERS,
+    st.none() | NUMBERS, st.none() | NUMBERS, st.none() | NUMBERS, NUMBERS, COUNTS, COUNTS, COUNTS,
 )  # fmt: skip
 TIERS = st.builds(Tier, NAMES, SMALL, SMALL, SMALL)
 NOTHING_AHEAD = (0, 0, 0)
@@ -62,7 +63,7 @@ def test_moments_are_written_alike_however_many_fall_into_a_second(ats: list[dat
 def test_moments_as_numbers_count_as_datetimes_do(at: datetime, since: datetime) -> None:
     moment = since_epoch(at)
     assert as_datetime(moment) == at
-    assert day(moment) == at.astimezone(UTC).date()
+    assert as_date(moment // DAY_US) == at.astimezone(UTC).date()
     assert milliseconds(moment - since_epoch(since)) == max(0, round((at - since).total_seconds() * 1000))
 
 
@@ -125,6 +126,9 @@ LATE = Ended(
 def test_a_receipts_text_is_the_canonical_one_of_what_it_tells(
     row: Ended, terms: Terms, tier: Tier, number: int, charged: int, before: tuple[int, int, int] | None
 ) -> None:
-    receipt = Form(row, terms, tier, Texts()).receipt(row, row.run_ms, charged, before)
-    assert receipt.text(number) == chain.canonical({"number": number, **told(row, terms, tier, charged, before)})
-    assert (receipt.tenant, receipt.at, receipt.charged_micros) == (row.tenant, row.at, charged)
+    form = Form(row, terms, tier, Texts())
+    another = row._replace(latest_start=row.due_at, submitted_at=row.submitted_at + 1)
+    for one in (row, another, another, row):  # of one form, whatever they were promised
+        receipt = form.receipt(one, one.run_ms, charged, before)
+        assert receipt.text(number) == chain.canonical({"number": number, **told(one, terms, tier, charged, before)})
+        assert (receipt.tenant, receipt.at, receipt.charged_micros) == (one.tenant, one.at, charged)
