@@ -30,9 +30,10 @@ FIRST = """(a.number = 1 AND (a.fence = 1 OR NOT EXISTS (
 ATTEMPTS = f"""
 SELECT a.tenant_id, t.category, t.tier_id, CASE WHEN t.finished_at = a.finished_at THEN t.state END, a.outcome,
     t.handler, a.node_id, a.task_id::text, a.number, {FIRST}, t.submitted_at, coalesce(t.start_at, t.submitted_at),
-    coalesce(l.latest_start, t.latest_start), a.queued_at, a.started_at, a.finished_at, a.cpu_ms, a.peak_memory_mb, a.peak_disk_mb
+    coalesce(CASE WHEN t.finished_at IS NULL THEN (
+        SELECT l.latest_start FROM slackwater_tasks_livetask l WHERE l.task_id = t.id) END, t.latest_start),
+    a.queued_at, a.started_at, a.finished_at, a.cpu_ms, a.peak_memory_mb, a.peak_disk_mb
 FROM slackwater_tasks_attempt a JOIN slackwater_tasks_task t ON t.id = a.task_id
-LEFT JOIN slackwater_tasks_livetask l ON l.task_id = a.task_id
 WHERE a.id > %(after)s AND a.id <= %(to)s ORDER BY a.id
 """  # noqa: S608 - a fragment of ours
 # What ended while it waited has no attempt: its history tells of it.

@@ -58,6 +58,7 @@ def write(conn: Any, receipts: Iterable[Receipt]) -> int:
     if not found:
         return 0
     name, private = keys.current(conn)
+    rows = []
     for tenant, slug, first, head in conn.execute(HEADS, (list(found),)).fetchall():  # but those that go just now
         page = found[tenant]
         first, start = first or 1, START if head is None else bytes(head)  # noqa: PLW2901 - of the first page
@@ -71,8 +72,9 @@ def write(conn: Any, receipts: Iterable[Receipt]) -> int:
         last = first + len(page) - 1
         signature = private.sign(sealed_text(slug, last, head))
         body = zlib.compress(b"\n".join(lines), 1)
-        conn.execute(WRITE, (tenant, first, last, as_datetime(min(ends)), as_datetime(max(ends)), charged, start, head,
-                             name, signature, body))  # fmt: skip
+        rows.append((tenant, first, last, as_datetime(min(ends)), as_datetime(max(ends)), charged, start, head,
+                     name, signature, body))  # fmt: skip
+    conn.cursor().executemany(WRITE, rows)
     return sum(map(len, found.values()))
 
 

@@ -146,6 +146,6 @@ def _exemplars() -> Exemplars:
         for name, seconds in (("start_delay", delay if first else None), ("queue", queued), ("run", run)):
             if seconds is not None:
                 value = max(0.0, seconds)
-                place = (name, word(Category(category)), layout.bucket(0, value))
+                place = (name, word(Category(category)), layout.bucket(0, round(1_000_000 * value)))
                 found[place] = Exemplar({"trace_id": trace}, value, at)
     return found

@@ -5,7 +5,6 @@ Attempts come with the account of usage, in its transaction, under its mark; a s
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
@@ -15,7 +14,7 @@ from scheduler_ext.core.states import Category, TaskState
 from slackwater_monitoring.receipts.account import Ended
 from slackwater_monitoring.receipts.moments import EPOCH, SECOND, milliseconds
 from slackwater_monitoring.rollups import layout
-from slackwater_monitoring.rollups.layout import BOUNDS, EVER, FINEST, KEPT_S, NONE, OTHERS, SCRIPTS, Dimension, Place
+from slackwater_monitoring.rollups.layout import EVER, FINEST, KEPT_S, NONE, OTHERS, SCRIPTS, Dimension, Place
 from slackwater_tasks.ledger.sql.snapshot import SLOT_KIND
 from slackwater_tasks.read.tasks import word
 
@@ -26,8 +25,6 @@ STARTED, LATE, DELAY_MS, QUEUE_MS, RUN_MS, RETRIED = map(
 )
 """Places as plain numbers: to look up a member takes as long as to count."""
 ZERO_S: Final = int(EPOCH.timestamp())
-BOUNDS_MS: Final = [round(bound * 1000) for bound in BOUNDS]
-BOUNDS_US: Final = [bound * 1000 for bound in BOUNDS_MS]
 COUNTED: Final = 20_000
 """Up to so many waiting tasks are counted by category and handler; of more, about so many tell of all."""
 NAMED: Final = "SELECT dimension, key FROM slackwater_monitoring_rollup WHERE grain = 0"
@@ -145,7 +142,7 @@ def attempts(conn: Any, ended: Iterable[Ended], nodes: Mapping[int | None, str])
         _begun(row, row.started_at, spans[row.started_at // SPAN])
         run_ms = row.run_ms
         over[layout.OUTCOMES + row.outcome] += 1
-        over[layout.RUNS + bisect_left(BOUNDS_MS, run_ms)] += 1
+        over[layout.bucket(layout.RUNS, 1000 * run_ms)] += 1
         over[RUN_MS] += run_ms
     rows = Rows()
     for (tenant, category, handler, node), spans in alike.items():
@@ -170,12 +167,12 @@ def _begun(row: Ended, started_at: int, began: list[int]) -> None:
     began[RETRIED] += row.number != 1
     if row.first:
         delay = started_at - max(row.due_at, row.submitted_at)
-        began[layout.DELAYS + bisect_left(BOUNDS_US, delay)] += 1
+        began[layout.bucket(layout.DELAYS, delay)] += 1
         began[DELAY_MS] += milliseconds(delay)
         began[LATE] += row.latest_start is not None and started_at > row.latest_start
     if row.queued_at is not None:
         queued = started_at - row.queued_at
-        began[layout.QUEUES + bisect_left(BOUNDS_US, queued)] += 1
+        began[layout.bucket(layout.QUEUES, queued)] += 1
         began[QUEUE_MS] += milliseconds(queued)
 
 

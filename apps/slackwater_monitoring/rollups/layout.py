@@ -56,6 +56,7 @@ BOUNDS: Final = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3_600, 14_400, 86_400,
 )  # fmt: skip
 """Upper bounds of the histograms' buckets in seconds; one more holds what is longer."""
+BOUNDS_US: Final = [round(bound * 1_000_000) for bound in BOUNDS]
 BUCKETS: Final = len(BOUNDS) + 1
 OUTCOMES: Final = len(Place)
 STATES: Final = OUTCOMES + max(Outcome) + 1
@@ -70,9 +71,9 @@ BAD: Final = frozenset({Outcome.FAILED, Outcome.CAP_EXCEEDED, Outcome.WORKER_LOS
 Numbers = Sequence[int]
 
 
-def bucket(first: int, seconds: float) -> int:
+def bucket(first: int, microseconds: int) -> int:
     """The place of the bucket for a time, of the histogram that begins at ``first``."""
-    return first + bisect_left(BOUNDS, seconds)
+    return first + bisect_left(BOUNDS_US, microseconds)
 
 
 def histogram(numbers: Numbers, first: int) -> Numbers:
