@@ -185,8 +185,8 @@ class TreeChooser(Chooser):
         state = self._lines[line.line_id]
         if reason is Reason.NO_SLOT or reason is Reason.RESERVED:
             self._full.add(need_of(line, task))
-        if reason in CATEGORY_REASONS and self._closes(int(line.category), task.kind):
-            self._closed.add(int(line.category))
+        if reason in CATEGORY_REASONS and self._closes(line.precedence, task.kind):
+            self._closed.add(line.precedence)
         elif reason in LINE_REASONS:
             self._drop(state)
         elif reason in TENANT_REASONS and reason is not Reason.HARD_SHARE:
@@ -195,13 +195,13 @@ class TreeChooser(Chooser):
         else:
             self._pass_over(state, task)
 
-    def _closes(self, category: int, kind: WorkKind) -> bool:
-        """Whether nothing of a category can start any more, now that nothing of a kind can."""
-        if category not in self._kinds:
-            of_category = (state for state in self._lines.values() if state.view.category == category)
-            self._kinds[category] = {task.kind for state in of_category for task in state.heads}
-        self._kinds[category].discard(kind)
-        return not self._kinds[category]
+    def _closes(self, precedence: int, kind: WorkKind) -> bool:
+        """Whether nothing of a category, or nothing that is late, can start any more, now that nothing of a kind can."""
+        if precedence not in self._kinds:
+            alike = (state for state in self._lines.values() if state.view.precedence == precedence)
+            self._kinds[precedence] = {task.kind for state in alike for task in state.heads}
+        self._kinds[precedence].discard(kind)
+        return not self._kinds[precedence]
 
     def take(self, line: LineView, task: TaskView) -> None:
         state = self._lines[line.line_id]

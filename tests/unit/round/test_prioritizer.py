@@ -98,6 +98,16 @@ def test_a_tenants_own_lines_go_by_rank() -> None:
     assert started(decide(snapshot(lines, [node(1, 4)]))) == ["early", "late", "last"]
 
 
+def test_a_ceiling_stops_what_is_late_too_and_the_round_ends() -> None:
+    full = node(1, 20, exclusive_count={WorkKind.PROCESS: 19}, exclusive_used=(19, 0, 0, 0, 0, 0))
+    lines = [many(1, 3, late=True), many(2, 2), many(3, 1, category=Category.URGENT)]
+    plan = decide(snapshot(lines, [full]))
+    assert started(plan) == ["3-0000"]
+    assert {reason for task_id, reason in plan.left.items()} <= {Reason.PEAK, Reason.NO_SLOT, Reason.POSITION}
+    roomy = decide(snapshot([many(1, 3, late=True), many(2, 2)], [node(1, 20)]))
+    assert started(roomy)[:3] == ["1-0000", "1-0001", "1-0002"]
+
+
 @pytest.mark.parametrize(("category", "starts"), [(Category.URGENT, 10), (Category.DELAYABLE, 9)])
 def test_ceilings_keep_room(category: Category, starts: int) -> None:
     conf = SchedulerConf(delayable_permille=900, peak_permille=500)
