@@ -95,12 +95,13 @@ class Names:
     """What the ids of attempts stand for."""
 
     def __init__(self, conn: Any, rows: Sequence[Ended]) -> None:
-        self.tenants = sorted({row.tenant for row in rows})
-        self.cells: dict[int | None, str] = {}
+        self.cells: dict[int, str] = {}
         self.nodes: dict[int | None, str] = {}
         self.tiers: dict[int, Tier] = {}
-        nodes, tiers = list({row.node_id for row in rows}), list({row.tier_id for row in rows})
-        for kind, key, name, *sizes in conn.execute(NAMES, (self.tenants, nodes, tiers)).fetchall():
+        ids = [
+            list({row[place] for row in rows}) for place in map(Ended._fields.index, ("tenant", "node_id", "tier_id"))
+        ]
+        for kind, key, name, *sizes in conn.execute(NAMES, ids).fetchall():
             if kind == "tier":
                 self.tiers[key] = Tier(name, *sizes)
             else:
@@ -133,13 +134,16 @@ class Account:
         cursor = moments.cursor(conn)
         attempts = [Ended._make(row) for row in cursor.execute(ATTEMPTS, marks).fetchall()]
         ends = cursor.execute(ENDS, {**marks, "final": [int(state) for state in FINAL]}).fetchall()
-        self.rows = attempts + [Ended._make(row) for row in ends]
-        self.names = Names(conn, self.rows)
+        rows = attempts + [Ended._make(row) for row in ends]
+        self.names = names = Names(conn, rows)
+        cells, tiers = names.cells, names.tiers
+        self.rows = [
+            row for row in rows if row.tenant in cells and row.tier_id in tiers
+        ]  # but of those that go just now
         starts.look(cursor, marks["after"], marks["to"])
-        cells = self.names.cells
         starts.add(
             (row.tenant, cells[row.tenant], row.category, row.started_at)
-            for row in attempts
+            for row in self.rows
             if row.started_at is not None
         )
         self._starts = starts
@@ -152,7 +156,8 @@ class Account:
 
     def receipts(self, conn: Any) -> Iterator[Receipt]:
         """A receipt of each, in their order."""
-        book, tiers, cells = Book(conn, self.names.tenants), self.names.tiers, self.names.cells
+        tiers, cells = self.names.tiers, self.names.cells
+        book = Book(conn, sorted(cells))
         forms: dict[tuple[Any, ...], Form] = {}
         texts = Texts()
         for row in self.rows:

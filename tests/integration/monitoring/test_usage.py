@@ -64,6 +64,16 @@ def attempt(task_id: UUID, tenant: Any, fence: int) -> Attempt:
     )  # fmt: skip
 
 
+def test_what_is_left_of_a_tenant_that_is_gone_is_passed_over_and_holds_up_nobody() -> None:
+    acme, gone = client_of("acme"), client_of("gone")
+    for client in (gone, acme):
+        task_id = UUID(client.task())
+        attempt(task_id, client.tenant, 1).save()
+    Attempt._plain.filter(tenant=gone.tenant).update(tenant_id=gone.tenant.pk + 1_000)
+    settle()
+    assert [(row.tenant_id, row.attempts) for row in Usage._plain.all()] == [(acme.tenant.pk, 1)]
+
+
 def test_an_attempt_that_becomes_visible_late_is_counted_and_none_twice() -> None:
     acme = client_of("acme")
     task_id = UUID(acme.task())
