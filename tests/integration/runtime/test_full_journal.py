@@ -31,7 +31,7 @@ recorded: list[int] = []
 app = Celery("test_full_journal", broker="memory://", set_as_current=False)
 
 
-@app.task(name="demo.echo")
+@app.task(name="demo.echo", shared=False)  # else every other app would have it
 def echo(value: Any) -> Any:
     return value
 
