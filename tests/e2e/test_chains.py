@@ -81,7 +81,7 @@ def test_a_chain_is_run_by_whoever_ran_the_link_before(platform: Platform) -> No
             assert cur.fetchone()[0], "the children's sessions"
         cuts += 1
         wait_until(lambda: platform.unfinished() <= left - 3, message="it goes on")
-    assert cuts > 3
+    assert cuts > 1
     done(platform)
     assert [(attempt.task_id, attempt.outcome) for attempt in attempts(ids)] == [(i, Outcome.SUCCEEDED) for i in ids]
 
