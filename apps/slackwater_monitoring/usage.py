@@ -117,8 +117,8 @@ def _next(seen: int, last: int) -> int:
 def _account(conn: Any, marks: dict[str, int]) -> None:
     account = Account(conn, marks, _starts)
     pages.write(conn, account.receipts(conn))
-    if account.usage:
-        conn.execute(ADD_UP, columns(account.usage))
+    if usage := account.usage:
+        conn.execute(ADD_UP, columns(usage))
     if promises := _promises(account):
         conn.execute(KEPT_PROMISES, columns(promises))
     if any(row.cpu_ms is not None for row in account.rows):

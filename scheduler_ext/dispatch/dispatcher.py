@@ -175,7 +175,7 @@ class Dispatcher:
         return self._empty and time.monotonic() < self._rests_until
 
     def wants_room(self) -> bool:
-        """Whether free room changes anything: something waits, or some that may come find none given ahead."""
+        """Whether free room changes anything: something waits, or some that may come find none given ahead, or little."""
         return bool(self.last.left) or self._short or self.store.wants_room()
 
     def pause_s(self) -> float:

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 ROOM = "room"
-"""The hint that a node has free room; what it ran may have made other work ready."""
+"""The hint that a node has free room, or that little is left of what was given ahead; what ran may have made work ready."""
 CLAIM = re.compile(rb"\d{1,15}:[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}:\d{1,9}")
 """An entry as :func:`encode` writes it."""
 
