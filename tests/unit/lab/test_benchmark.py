@@ -200,5 +200,5 @@ def test_memory_is_compared_by_thirds() -> None:
 
 
 def test_shared_memory_is_not_a_process_own() -> None:
-    both = memory_mb({"me": os.getpid()})["me"][0], own_memory_mb({"me": os.getpid()})["me"][0]
-    assert 5 < both[1] <= both[0]
+    own = own_memory_mb({"me": os.getpid()})["me"][0]  # first: it may grow between the two
+    assert 5 < own <= memory_mb({"me": os.getpid()})["me"][0]
