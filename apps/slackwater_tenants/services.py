@@ -11,8 +11,9 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import Q, QuerySet
+from django.db.models.expressions import RawSQL
 from django.db.models.functions import Now
 from django.utils import timezone
 
@@ -23,6 +24,15 @@ from slackwater_tenants.price_list import PLANS
 
 KEY_MARK = "sw"
 LAST_USE_STEP = timedelta(minutes=1)
+_READ = [model._meta.db_table for model in (ApiKey, Tenant, Plan, Membership)]
+"""The tables that are read of a key."""
+_VERSION = f"concat_ws(' ', {', '.join(f'{table}.xmin, {table}.ctid' for table in _READ)})"
+"""Of the rows that were read, who wrote each and where it lies: the same as long as nobody has changed any."""
+_UNCHANGED = f"""
+SELECT {_VERSION} FROM {_READ[0]} JOIN {_READ[1]} ON {_READ[1]}.id = {_READ[0]}.tenant_id
+JOIN {_READ[2]} ON {_READ[2]}.id = {_READ[1]}.plan_id LEFT JOIN {_READ[3]} ON {_READ[3]}.id = {_READ[0]}.member_id
+WHERE {_READ[0]}.id = %s
+"""  # noqa: S608 - names of ours
 
 
 def is_granted(patterns: Iterable[str], handler: str) -> bool:
@@ -100,11 +110,23 @@ def authenticate(text: str) -> ApiKey:
     prefix, _, secret = rest.partition("_")
     if mark != KEY_MARK or not prefix or not secret:
         raise NotAuthenticated("this is not an API key")
-    key = live_keys().filter(prefix=prefix).first()
+    key = live_keys().filter(prefix=prefix).annotate(version=RawSQL(_VERSION, ())).first()  # noqa: S611 - names of ours
     if key is None or not hmac.compare_digest(key.secret_hash, _hash(secret)):
         raise NotAuthenticated
     _note_use(key)
     return key
+
+
+def is_unchanged(key: ApiKey) -> bool:
+    """Whether a key that was found by :func:`authenticate` would be found the same now; at a fraction of what that costs.
+
+    Not where its last use is to be written again, which that does.
+    """
+    if _is_use_due(key, timezone.now()):
+        return False
+    with connection.cursor() as cur:
+        cur.execute(_UNCHANGED, (key.pk,))
+        return bool(cur.fetchone() == (vars(key)["version"],))
 
 
 def live_keys() -> QuerySet[ApiKey, ApiKey]:
@@ -116,8 +138,12 @@ def live_keys() -> QuerySet[ApiKey, ApiKey]:
 def _note_use(key: ApiKey) -> None:
     """Write the last use once a minute at most: it must not cost a write per request."""
     now = timezone.now()
-    if key.last_used_at is None or now - key.last_used_at > LAST_USE_STEP:
+    if _is_use_due(key, now):
         ApiKey.objects.filter(pk=key.pk).update(last_used_at=now)
+
+
+def _is_use_due(key: ApiKey, now: datetime) -> bool:
+    return key.last_used_at is None or now - key.last_used_at > LAST_USE_STEP
 
 
 def revoke_api_key(key: ApiKey) -> bool:

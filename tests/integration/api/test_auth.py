@@ -11,12 +11,9 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import connection
-from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from scheduler_ext.core.states import Category, TaskState
-from slackwater_api.http import auth
 from slackwater_api.v1.urls import urlpatterns
 from slackwater_api.v1.views.platform import Nowhere
 from slackwater_monitoring.models import Delivery, Sizing, Subscription, Usage
@@ -24,9 +21,8 @@ from slackwater_resources.models import Node, Tier
 from slackwater_schedules.models import Schedule
 from slackwater_tasks.models import Artifact, DeadLetter, Line, LiveTask, RateLimit, Task
 from slackwater_tenants.models import ApiKey, Membership, Team, Tenant
-from slackwater_tenants.services import create_api_key, revoke_api_key
+from slackwater_tenants.services import create_api_key
 from tests.support.api import HANDLER, ApiClient, client_of
-from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
 WORDS = {"category"}
@@ -51,36 +47,6 @@ def test_a_wrong_key_is_401(header: str) -> None:
     answer = client_of("acme").get("/tasks", Authorization=header)
     assert (answer.status, answer.code) == (401, "not_authenticated")
     assert answer.headers["WWW-Authenticate"].startswith("Bearer")
-
-
-def test_an_expired_key_is_401_even_while_it_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    acme = client_of("acme")
-    monkeypatch.setattr(auth, "CACHE_TTL_S", 3600.0)
-    key, text = create_api_key(acme.tenant, "short", ("read",), timezone.now() + timedelta(hours=1))
-    short = ApiClient(acme.tenant, key, text)
-    assert short.get("/tasks").status == 200
-    principal = auth.remembered.known(f"Bearer {text}")
-    assert principal is not None
-    principal.key.expires_at = timezone.now()  # an hour later
-    ApiKey.objects.update(expires_at=principal.key.expires_at)
-    assert short.get("/tasks").status == 401
-
-
-def test_a_revoked_key_stops_soon() -> None:
-    assert auth.CACHE_TTL_S < 2, "what is said of it"
-    acme = client_of("acme")
-    assert acme.get("/tiers").status == 200
-    assert revoke_api_key(acme.key)
-    wait_until(lambda: acme.get("/tiers").status == 401, timeout=10)
-
-
-def test_a_remembered_key_costs_no_query(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(auth, "CACHE_TTL_S", 60.0)
-    acme = client_of("acme")
-    acme.get("/tiers")
-    with CaptureQueriesContext(connection) as queries:
-        acme.get("/tiers")
-    assert not [query for query in queries if "apikey" in query["sql"]]
 
 
 @dataclass(frozen=True)
