@@ -67,7 +67,12 @@ def preflight(request: HttpRequest) -> HttpResponse | None:
 def share(request: HttpRequest, response: HttpResponseBase, key: ApiKey) -> None:
     """Let the page that asks read the answer, where its origin is one of the key's."""
     patch_vary_headers(response, ("Origin",))
-    origin = request.META.get("HTTP_ORIGIN")
-    if origin in key.origins:
-        response["Access-Control-Allow-Origin"] = origin
-        response["Access-Control-Expose-Headers"] = EXPOSED
+    for name, value in shared(request.META.get("HTTP_ORIGIN", ""), key).items():
+        response[name] = value
+
+
+def shared(origin: str, key: ApiKey) -> dict[str, str]:
+    """The headers that let a page of this origin read an answer; none where the key does not name it."""
+    if origin not in key.origins:
+        return {}
+    return {"Access-Control-Allow-Origin": origin, "Access-Control-Expose-Headers": EXPOSED}

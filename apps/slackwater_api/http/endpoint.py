@@ -52,9 +52,8 @@ class OneRenderer(BaseContentNegotiation):
         return renderers[0], renderers[0].media_type
 
 
-def request_id_of(request: HttpRequest) -> str:
+def request_id_of(given: str) -> str:
     """The client's ``X-Request-Id`` where it is a plain word, else a new one."""
-    given = request.META.get("HTTP_X_REQUEST_ID", "")
     return given if REQUEST_ID.fullmatch(given) else str(uuid_utils.uuid7())
 
 
@@ -109,7 +108,7 @@ class PublicView(APIView):
             return asked
         self.args, self.kwargs = args, kwargs
         self.headers = {}
-        self.request_id = request_id_of(request)
+        self.request_id = request_id_of(request.META.get("HTTP_X_REQUEST_ID", ""))
         # Both go when the request ends: the thread that served it serves another tenant next.
         with structlog.contextvars.bound_contextvars(request_id=self.request_id, tenant=None):
             self.request = wrapped = self.initialize_request(request, *args, **kwargs)

@@ -71,7 +71,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponseBase:
     """Django's ``handler404``: a problem document; a page for a browser outside the API."""
     if not request.path_info.startswith("/api/") and "text/html" in request.headers.get("Accept", ""):
         return defaults.page_not_found(request, exception)
-    request_id = request_id_of(request)
+    request_id = request_id_of(request.META.get("HTTP_X_REQUEST_ID", ""))
     found = problem(NotFound(f"There is nothing here; {HERE} says what there is."), request_id)
     content = JSONRenderer().render(found.body)
     return HttpResponse(content, status=404, content_type=PROBLEM_TYPE, headers={"X-Request-Id": request_id})

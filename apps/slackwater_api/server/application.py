@@ -35,7 +35,7 @@ from slackwater_api.live.tails import Tails
 from slackwater_api.server import content_security, fast_refusal, group_commit, submission
 from slackwater_api.server.group_commit import GroupCommit
 from slackwater_api.server.intake import IN_MEMORY, Body, Intake, address_of, announced, check_head
-from slackwater_api.server.response import refusal
+from slackwater_api.server.response import Answer, Pairs, Reply, refusal, written
 from slackwater_api.server.submission import TaskRequest
 from slackwater_api.server.thread_pool import ThreadPool
 from slackwater_api.v1.waits import asked_wait, may_read
@@ -182,15 +182,16 @@ class AsgiApplication:
             SUBMIT.observe(took)
             if response.status_code >= 400:
                 REFUSED.labels(str(response.status_code)).inc()
-        response["Server-Timing"] = f"app;dur={took * 1000:.2f}"
+        timing = b"app;dur=%.2f" % (took * 1000)
         if isinstance(response, StreamingHttpResponse):
-            await self._send_pieces(response, send)
+            await self._send_pieces(response, timing, send)
         else:
-            await _send(response, send)
+            await _send(response, send, (b"Server-Timing", timing))
 
-    async def _send_pieces(self, response: StreamingHttpResponse, send: Send) -> None:
+    async def _send_pieces(self, response: StreamingHttpResponse, timing: bytes, send: Send) -> None:
         """Send a download as it is read: a piece is read in a thread, when the client has taken the one before."""
-        await send({"type": "http.response.start", "status": response.status_code, "headers": _headers(response)})
+        headers = [*_headers(response), (b"Server-Timing", timing)]
+        await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
         pieces = iter(response)
         while piece := await self.threads.run(next, pieces, b""):
             await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -198,7 +199,7 @@ class AsgiApplication:
 
     async def _taken_in(
         self, scope: Scope, headers: Headers, length: int | None, incoming: Body, body: Any
-    ) -> HttpResponseBase | None:
+    ) -> Reply | None:
         """Check the key, then read the body; returns the answer where either is refused."""
         authorization = _authorization(headers)
         try:
@@ -209,7 +210,7 @@ class AsgiApplication:
             return refusal(scope, error)
         return None
 
-    async def _answer(self, scope: Scope, headers: Headers, receive: Receive, body: Any) -> HttpResponseBase:
+    async def _answer(self, scope: Scope, headers: Headers, receive: Receive, body: Any) -> Reply:
         """Answer from memory, with others of the tenant, or by a view in a thread."""
         if _asks_status(scope):
             self.live.statuses.follow()
@@ -220,10 +221,10 @@ class AsgiApplication:
             return await self.group_commit.answer(task)
         scope["slackwater.waited"] = await self._wait(scope, headers, receive)
         scope["slackwater.statuses"] = self.live.statuses
-        found: HttpResponseBase = await self.threads.run(self._by_view, scope, headers, body, task)
+        found: Reply = await self.threads.run(self._by_view, scope, headers, body, task)
         return found
 
-    def _by_view(self, scope: Scope, headers: Headers, body: Any, task: TaskRequest | None) -> HttpResponseBase:
+    def _by_view(self, scope: Scope, headers: Headers, body: Any, task: TaskRequest | None) -> Reply:
         """The view's answer, unless a refusal became known while the request waited for its thread."""
         refused = fast_refusal.answer(task) if task is not None else None
         if refused is not None:
@@ -328,13 +329,16 @@ async def _while_there(receive: Receive, work: Coroutine[Any, Any, None]) -> boo
 _POLICY = (content_security.HEADER.lower().encode(), content_security.NOTHING.encode())
 
 
-def _headers(response: HttpResponseBase) -> list[tuple[bytes, bytes]]:
-    return [_POLICY, *((name.encode("latin-1"), value.encode("latin-1")) for name, value in response.items())]
+def _headers(response: HttpResponseBase) -> Pairs:
+    return [_POLICY, *written(response.items())]
 
 
-async def _send(response: HttpResponseBase, send: Send) -> None:
-    headers = _headers(response)
-    content = response.content if isinstance(response, HttpResponse) else b"".join(response)
-    headers.append((b"content-length", str(len(content)).encode()))
+async def _send(response: Reply, send: Send, *more: tuple[bytes, bytes]) -> None:
+    if isinstance(response, Answer):
+        headers, content = response.headers, response.content
+    else:
+        headers = _headers(response)
+        content = response.content if isinstance(response, HttpResponse) else b"".join(response)
+    headers = [*headers, *more, (b"content-length", b"%d" % len(content))]
     await send({"type": "http.response.start", "status": response.status_code, "headers": headers})
     await send({"type": "http.response.body", "body": content})

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from django.http.response import HttpResponseBase
-
 from slackwater_api.http.endpoint import SUBMIT
-from slackwater_api.server.response import PlainRequest
+from slackwater_api.server.response import PlainRequest, Reply
 from slackwater_api.server.submission import TaskRequest
 from slackwater_tasks.submission import refusal_cache
 
@@ -20,7 +18,7 @@ MAY_BE_REPEATED: Final = (b"idempotency_key", b"\\u")
 """A body with one of these may be a repeat, which gets its first answer whatever the limit; a key can be escaped."""
 
 
-def answer(request: TaskRequest) -> HttpResponseBase | None:
+def answer(request: TaskRequest) -> Reply | None:
     """The answer to a submission that this process knows to be refused, without asking the database; else None."""
     if not refusal_cache.any_known() or b"idempotency-key" in request.headers:
         return None
@@ -30,6 +28,6 @@ def answer(request: TaskRequest) -> HttpResponseBase | None:
     error = refusal_cache.known(principal.tenant)
     if error is None or any(word in request.body for word in MAY_BE_REPEATED):
         return None
-    plain = PlainRequest(request.scope)
+    plain = PlainRequest(request.scope, request.headers)
     plain.key = principal.key
     return plain.problem(error) if plain.instead is None else plain.instead

@@ -16,14 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from django.http.response import HttpResponseBase
-
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.auth import Principal, principal_of
 from slackwater_api.http.body import parse
 from slackwater_api.http.endpoint import SUBMIT, told_left
 from slackwater_api.http.once import idempotency_key
-from slackwater_api.server.response import PlainRequest
+from slackwater_api.server.response import PlainRequest, Reply
 from slackwater_api.server.submission import TaskRequest
 from slackwater_api.server.thread_pool import ThreadPool
 from slackwater_api.v1.views.tasks import submitted
@@ -48,13 +46,15 @@ class Entry:
     """A submission that waits for its answer."""
 
     request: TaskRequest
-    answer: asyncio.Future[HttpResponseBase]
+    answer: asyncio.Future[Reply]
 
 
 def takes(request: TaskRequest) -> bool:
     """Whether a submission is of the usual kind: short, independent and without a trace of its own."""
     if len(request.body) > min(MAX_BYTES, conf().api_max_body_bytes) or NOT_GROUPED in request.body:
         return False
+    if not trace_context.is_on():
+        return True
     trace = {"HTTP_TRACEPARENT": request.headers.get(b"traceparent", b"").decode("latin-1")}
     return trace_context.of_request(trace) is None
 
@@ -71,7 +71,7 @@ class GroupCommit:
         self._flight: object | None = None
         self._patience: asyncio.TimerHandle | None = None
 
-    async def answer(self, request: TaskRequest) -> HttpResponseBase:
+    async def answer(self, request: TaskRequest) -> Reply:
         """The answer to a submission of the usual kind."""
         place: Hashable = request.authorization
         if place not in self._waiting and (principal := request.principal) is not None:
@@ -114,7 +114,7 @@ class GroupCommit:
         self._patience = self._flight = None
         self._go_on()
 
-    def _done(self, flight: object, places: Collection[Hashable], entries: list[Entry], found: list[HttpResponseBase] | None,
+    def _done(self, flight: object, places: Collection[Hashable], entries: list[Entry], found: list[Reply] | None,
               fault: BaseException | None) -> None:  # fmt: skip
         for place in places:
             self._next += [(place, entry) for entry in self._waiting.pop(place)]
@@ -130,10 +130,10 @@ class GroupCommit:
                 entry.answer.set_result(found[n])
 
 
-def answers(entries: Sequence[Entry]) -> list[HttpResponseBase]:
+def answers(entries: Sequence[Entry]) -> list[Reply]:
     """Store the submitted tasks and return the answers in the order of the submissions."""
-    requests = [PlainRequest(entry.request.scope) for entry in entries]
-    found: dict[int, HttpResponseBase] = {}
+    requests = [PlainRequest(entry.request.scope, entry.request.headers) for entry in entries]
+    found: dict[int, Reply] = {}
     asked: dict[int, tuple[Tenant, list[Single]]] = {}
     places: defaultdict[int, list[int]] = defaultdict(list)
     for n, (entry, request) in enumerate(zip(entries, requests, strict=True)):

@@ -306,6 +306,21 @@ def test_only_what_goes_over_tls_asks_for_tls_from_then_on(
     told(story)
 
 
+def test_behind_a_proxy_its_header_tells_of_tls(
+    acme: ApiClient, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SECURE_HSTS_SECONDS = 60
+    settings.SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")
+    monkeypatch.setattr(plain, "_security", SecurityMiddleware(plain._none))
+
+    async def story(front: AsgiApplication) -> None:
+        for scheme, header in (("https", "max-age=60"), ("http", None), ("https", "max-age=60")):
+            visit = await Submission(front, acme.text, x_forwarded_proto=scheme).run()
+            assert (visit.status, visit.headers.get("Strict-Transport-Security")) == (201, header)
+
+    told(story)
+
+
 def test_what_comes_while_the_server_ends_is_not_stored_and_waits_for_nothing(acme: ApiClient) -> None:
     async def story(_: AsgiApplication) -> None:
         ending = AsgiApplication(nobody)

@@ -95,7 +95,7 @@ SUBMIT_EXAMPLES = [
 
 def submitted(one: service.Submission, *, as_first: bool = False) -> tuple[int, dict[str, Any], dict[str, str]]:
     """The answer to the submission of one task: status, body and headers."""
-    task_id, is_new = one.task_ids[0], one.created or as_first
+    task_id, is_new = str(one.task_ids[0]), one.created or as_first
     body = {"id": task_id, "task_ids": [task_id], "created": is_new}
     headers = {"Location": f"/api/v1/tasks/{task_id}", **({} if one.created else REPLAYED)}
     return (201 if is_new else 200), body, headers
