@@ -40,6 +40,8 @@ class Ahead:
         """How many tasks were claimed by whoever stored them, of what this dispatcher gave."""
         self._left: dict[Key, int] = {}
         """The places that each opening had when it was last seen."""
+        self.unseen = False
+        """Whether a task came of a line and handler of which none came before, and no round has given anything ahead since."""
 
     def read(self, rows: Iterable[Sequence[Any]]) -> tuple[Opening, ...]:
         """Read rows of ``OUTSTANDING``, and count what was claimed since they were last read."""
@@ -69,8 +71,10 @@ class Ahead:
     def came(self, claimed: Iterable[Decision]) -> None:
         """Note that tasks of these lines and handlers came."""
         keys = {(d.line_id, d.handler_id, d.alone) for d in claimed if d.handler_id is not None and d.line_id > 0}
+        new = not keys <= self._came.keys()
         for key in keys:
             self._note(key)
+        self.unseen |= new and len(self._came) <= MOST  # of more lines than that none keeps its opening for long
 
     def _note(self, key: Key) -> None:
         self._came.pop(key, None)

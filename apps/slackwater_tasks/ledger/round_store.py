@@ -156,7 +156,7 @@ class PgRoundStore(RoundStore):
         self._refresh()
         if self.reference.changed:
             self.withdraw()  # what was decided ahead may be decided otherwise now
-        recent = self.ahead.recent()
+        recent, self.ahead.unseen = self.ahead.recent(), False
         # As many heads as the room of the last round asks for come along, unless something must go before them.
         heads = self.depth.heads() if self.depth.reach and not (self.rates.limits or self.reference.paused) else 0
         crowded = self._crowded()
@@ -200,6 +200,8 @@ class PgRoundStore(RoundStore):
         return self._last
 
     def wants_room(self) -> bool:
+        if self.ahead.unseen:
+            return True  # the next of its kind finds an opening
         row = self.db.conn.execute(sql.snapshot.WANTS_ROOM, (self.conf.cell,)).fetchone()
         return bool(row and row[0])
 

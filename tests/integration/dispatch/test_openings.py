@@ -354,6 +354,19 @@ def _waiting() -> int:
         return int(cur.fetchone()[0])
 
 
+def test_the_second_of_a_line_finds_an_opening_once_there_is_room(made: Callable[..., Rounds]) -> None:
+    cell, known, new = made(slots=8), client_of("known").tenant, client_of("new").tenant
+    open_for(cell, known)
+    assert stored(known) is TaskState.QUEUED
+    assert not cell.dispatcher.wants_room(), "nothing new"
+    assert stored(new) is TaskState.READY
+    cell.round()
+    assert cell.dispatcher.wants_room(), "none is given ahead to what has come for the first time"
+    cell.round()
+    assert not cell.dispatcher.wants_room()
+    assert stored(new) is TaskState.QUEUED
+
+
 def test_what_has_a_rate_is_left_to_rounds_and_nobody_else_is(made: Callable[..., Rounds]) -> None:
     cell, limited, free = made(slots=8), client_of("rated").tenant, client_of("unrated").tenant
     open_for(cell, limited)
