@@ -25,6 +25,7 @@ from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.models import LiveTask
 from slackwater_tasks.submission import many_tenants, templates
 from slackwater_tasks.submission import service as tasks
+from slackwater_tasks.submission.store import Wish
 from slackwater_tenants.models import Tenant
 
 log = logging.getLogger(__name__)
@@ -166,7 +167,7 @@ def _submit_together(groups: Sequence[Group]) -> list[Group]:
     try:
         with transaction.atomic():
             wishes = [
-                many_tenants.Wish(
+                Wish(
                     tenant=tenant,
                     items=[_item(firing) for firing in firings],
                     actors=[firing.actor for firing in firings],

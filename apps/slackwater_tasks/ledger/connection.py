@@ -6,18 +6,28 @@ Celery closes Django's connection around each of its tasks, and the hot path wan
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, TypeVar
 
 import psycopg
 from django.db import DEFAULT_DB_ALIAS, connection, connections
+from psycopg import generators
+from psycopg.adapt import Transformer
+from psycopg.pq import ExecStatus, PipelineStatus
+from psycopg.pq.abc import PGresult
 
 from slackwater_conf import conf
 from slackwater_resources.faults import BROKEN
 
 T = TypeVar("T")
 Connection = psycopg.Connection[tuple[Any, ...]]
+Values = Sequence[bytes | None]
+"""A statement's parameters, as PostgreSQL reads them: without a NUL, at which it would stop."""
+MOST_NAMES = 64
+"""The most statements that are kept prepared for a session under names of ours: each takes it half a megabyte."""
+FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE)
 PREPARE_AFTER = 2
 HOT_PLANS = (
     "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off"
@@ -84,6 +94,71 @@ def _cursor(ours: Any) -> psycopg.RawCursor[tuple[Any, ...]]:
             # Django's None makes psycopg deaf to ``prepare=True``; a count that no statement reaches does not.
             raw.prepare_threshold = sys.maxsize
     return kind(raw)
+
+
+def fetch_rows(ours: Any, statement: str, values: Values) -> list[tuple[Any, ...]]:
+    """The rows that a statement answers which is run over and over.
+
+    It is run by the name under which it was prepared: what psycopg's cursor looks up, copies and makes anew each time costs
+    several times what it takes to send a few dozen values that are text already. ``ours``: Django's connection; faults are
+    those of its cursors.
+    """
+    ours.ensure_connection()
+    raw = ours.connection
+    # A transaction of the caller's may have to be begun first, PgBouncer keeps no names, and a pipeline waits for nothing.
+    alone = raw.autocommit and raw.pgconn.pipeline_status == PipelineStatus.OFF
+    if alone and not ours.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
+        # With the session, which has them: a pool hands it from one of Django's connections to another.
+        named: _Named | None = getattr(raw, "_slackwater_named", None)
+        if named is None:
+            named = raw._slackwater_named = _Named(raw)
+        with ours.wrap_database_errors:
+            return named.fetch_rows(statement, values)
+    with prepared_cursor(ours) as cur:
+        return cur.execute(statement, [v.decode() if v is not None else None for v in values]).fetchall()
+
+
+class _Named:
+    """The statements that a connection has prepared under names of ours."""
+
+    def __init__(self, raw: psycopg.Connection[Any]) -> None:
+        self.raw = raw
+        self._names: dict[str, bytes] = {}
+        self._numbers = count()
+        self._reads = Transformer(raw)
+
+    def fetch_rows(self, statement: str, values: Values) -> list[tuple[Any, ...]]:
+        with self.raw.lock:
+            try:
+                result = self._run(statement, values)
+            except psycopg.errors.InvalidSqlStatementName:
+                # Nothing was done: all names were forgotten, as psycopg has the session do after a transaction rolled back.
+                self._names.clear()
+                result = self._run(statement, values)
+            self._reads.set_pgresult(result)
+            return self._reads.load_rows(0, result.ntuples, tuple)
+
+    def _run(self, statement: str, values: Values) -> PGresult:
+        name = self._names.get(statement)
+        if name is None:
+            if len(self._names) >= MOST_NAMES:
+                self._forget(next(iter(self._names)))
+            name = b"slackwater_%d" % next(self._numbers)
+            self.raw.pgconn.send_prepare(name, statement.encode())
+            self._answer()
+            self._names[statement] = name
+        self.raw.pgconn.send_query_prepared(name, values)
+        return self._answer()
+
+    def _forget(self, statement: str) -> None:
+        self.raw.pgconn.send_query(b"DEALLOCATE " + self._names.pop(statement))
+        self._answer()
+
+    def _answer(self) -> PGresult:
+        result: PGresult = self.raw.wait(generators.execute(self.raw.pgconn))[0]
+        if result.status in FAILED:
+            raise psycopg.errors.error_from_result(result)
+        return result
 
 
 class Database:

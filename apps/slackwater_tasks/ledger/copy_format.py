@@ -1,4 +1,4 @@
-"""Rows written by INSERT or COPY. What tasks submitted together have in common is formatted once."""
+"""Rows and arrays as PostgreSQL reads them. What tasks submitted together have in common is formatted once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from django.db.backends.utils import CursorWrapper
+
+from slackwater_tasks.ledger.rows import Own
 
 T = TypeVar("T")
 COPY_FROM = 8
@@ -46,6 +48,26 @@ def uuid_text(value: UUID) -> str:
 def element(value: Any) -> str:
     """An element of an array, quoted."""
     return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def array(values: Iterable[Any]) -> str:
+    """An array of ids or numbers as PostgreSQL writes it: several times cheaper than an adapted list."""
+    return f"{{{','.join(map(str, values))}}}"
+
+
+def moments(seconds: Iterable[float]) -> str:
+    """An array of times in microseconds, which is what PostgreSQL keeps: at a quarter of the cost of floats."""
+    return array([int(each * 1e6 + 0.5) for each in seconds])
+
+
+def arrays_of(tasks: Sequence[Own]) -> tuple[str, ...]:
+    """What tasks have of their own, as the statement that stores several takes it."""
+    return (
+        array(task.kind for task in tasks),
+        array(uuid_text(task.id) for task in tasks),
+        array(element(task.args) for task in tasks),
+        array(element(task.kwargs) for task in tasks),
+    )
 
 
 def json_text(value: str) -> str:

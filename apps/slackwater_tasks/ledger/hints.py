@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import threading
 from collections.abc import Sequence
 from functools import cache
@@ -34,13 +33,6 @@ def client() -> redis_client.Redis:
 
 MOST_ANSWERS: Final = 65_536
 """The most bytes of answers passed over at once."""
-
-
-def _has_come(socket: Any) -> bool:
-    """Whether there is anything to read, or an end."""
-    poll = select.poll()
-    poll.register(socket, select.POLLIN)
-    return bool(poll.poll(0))
 
 
 class _Sender:
@@ -83,16 +75,18 @@ class _Sender:
                 while self._connection.can_read(timeout=0):
                     self._connection.read_response()
                 return False
-            while _has_come(socket):
-                if not socket.recv(MOST_ANSWERS):
-                    self._give_up()
-                    return True
+            # Past the socket object, which waits for what has not come yet; below it, as it has a timeout, nothing does.
+            while os.read(socket.fileno(), MOST_ANSWERS):
+                pass
+        except BlockingIOError:
+            return False
         except redis_client.ResponseError as error:
             log.debug("hint refused: %s", error)
+            return False
         except (redis_client.RedisError, OSError):
-            self._give_up()
-            return True
-        return False
+            pass
+        self._give_up()
+        return True
 
     def _give_up(self) -> None:
         connection, self._connection = self._connection, None

@@ -290,8 +290,10 @@ def rank_of(tenant_id: int, task: Accepted, arrived: datetime, chosen: Orders) -
 def rank_input(arrived: datetime, start: datetime, tolerance_ms: int, cap_ms: int, priority: int, level: int,
                run_time_us: int | None, weight: Weight | None = None) -> RankInput:  # fmt: skip
     """What an order policy may look at; ``start``: the moment from which the task's delay counts."""
+    arrived_us = microseconds(arrived)
+    start_us = arrived_us if start is arrived else microseconds(start)
     return RankInput(
-        arrived_us=microseconds(arrived), latest_start_us=microseconds(start) + tolerance_ms * 1000,
+        arrived_us=arrived_us, latest_start_us=start_us + tolerance_ms * 1000,
         expected_us=run_time_us, cap_us=cap_ms * 1000, priority=priority, level=level,
         path_us=weight.path_us if weight else 0, work_us=weight.work_us if weight else None,
     )  # fmt: skip

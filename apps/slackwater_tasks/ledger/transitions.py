@@ -29,19 +29,9 @@ from scheduler_ext.core.types import Decision
 from scheduler_ext.core.work import NEVER_AGAIN, Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
 from slackwater_tasks.ledger import begins, copy_format, ends, sql
-from slackwater_tasks.ledger.connection import fetch_each
+from slackwater_tasks.ledger.connection import Values, fetch_each, fetch_rows
+from slackwater_tasks.ledger.copy_format import array, moments
 from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, LIVE_COLUMNS, TASK_COLUMNS, Herd, LiveRow, Own, Place
-
-
-def array(values: Iterable[Any]) -> str:
-    """An array of ids or numbers as PostgreSQL writes it: several times cheaper than an adapted list."""
-    return f"{{{','.join(map(str, values))}}}"
-
-
-def moments(seconds: Iterable[float]) -> str:
-    """An array of times in microseconds, which is what PostgreSQL keeps: at a quarter of the cost of floats."""
-    return array([int(each * 1e6 + 0.5) for each in seconds])
-
 
 Claim = tuple[str, int]
 """Task id and fence."""
@@ -62,12 +52,12 @@ def count_if_allowed(cur: Any, counts: Sequence[sql.store.Count]) -> Counted:
 
 def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence[Sequence[Any]],
                      narrow: Sequence[Sequence[Any]], tasks: Sequence[Own], *, claim_s: float = 0.0,
-                     skips: bool = False) -> tuple[Counted, Place | None]:  # fmt: skip
+                     patience_ms: int | None = None) -> tuple[Counted, Place | None]:  # fmt: skip
     """Count and write tasks of a few kinds in one statement; returns the counters that allowed it.
 
     ``wide``, ``narrow``: a row of each kind, that of any task of it. ``claim_s``: they are of one kind, and the first are
-    claimed for so many seconds, as many as the dispatcher left room for; that is returned too. ``skips``: of several
-    tenants, those whose counters are held by somebody else are left out. Takes a prepared cursor.
+    claimed for so many seconds, as many as the dispatcher left room for; that is returned too. ``patience_ms``:
+    as :func:`sql.store.count_statement` has it. Takes a prepared cursor.
     """
     columns: tuple[str, ...] = GRAPH_COLUMNS
     if not any(row[-1] is not None for row in narrow):  # of no graph: what they have nothing in need not be told
@@ -76,16 +66,9 @@ def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence
     wide_columns = TASK_COLUMNS if wide else ()
     opens = bool(claim_s)
     statement = sql.store.store_statement(
-        len(counts), len(narrow), wide_columns, columns, lone=lone, opens=opens, skips=skips
+        len(counts), len(narrow), wide_columns, columns, lone=lone, opens=opens, patience_ms=patience_ms
     )
-    own: Sequence[Any] = tasks[0][1:]
-    if not lone:
-        own = (
-            array(task.kind for task in tasks),
-            array(copy_format.uuid_text(task.id) for task in tasks),
-            array(copy_format.element(task.args) for task in tasks),
-            array(copy_format.element(task.kwargs) for task in tasks),
-        )
+    own: Sequence[Any] = tasks[0][1:] if lone else copy_format.arrays_of(tasks)
     rows = [own, *(_SHARED_WIDE(row) for row in wide), *(row[1:] for row in narrow)]
     if not opens:
         return _count(cur, counts, statement, rows), None
@@ -95,9 +78,15 @@ def store_if_counted(cur: Any, counts: Sequence[sql.store.Count], wide: Sequence
     return _counted(cur.execute(statement, values).fetchone())
 
 
-def store_like_if_counted(cur: Any, statement: str, values: Sequence[str | None]) -> tuple[Counted, Place | None]:
-    """Count and write a lone task whose row is known; answers as :func:`store_if_counted`."""
-    return _counted(cur.execute(statement, values).fetchone())
+def store_like_if_counted(ours: Any, statement: str, values: Values) -> tuple[Counted, Place | None]:
+    """Count and write a lone task whose row is known, over Django's connection; answers as :func:`store_if_counted`."""
+    found = fetch_rows(ours, statement, values)
+    return _counted(found[0] if found else None)
+
+
+def store_known_if_counted(ours: Any, statement: str, values: Values) -> Counted:
+    """Count and write tasks whose rows are known, over Django's connection; returns the counters that allowed it."""
+    return _by_tenant(fetch_rows(ours, statement, values))
 
 
 def _counted(row: Sequence[Any] | None) -> tuple[Counted, Place | None]:
@@ -111,7 +100,11 @@ _SHARED_WIDE = itemgetter(*(n for n, column in enumerate(TASK_COLUMNS) if column
 
 def _count(cur: Any, counts: Sequence[sql.store.Count], statement: str, rows: Sequence[Sequence[Any]]) -> Counted:
     values = [value for row in (*counts, *rows) for value in row]
-    return {tenant: (unfinished, ahead) for tenant, unfinished, ahead in cur.execute(statement, values).fetchall()}
+    return _by_tenant(cur.execute(statement, values).fetchall())
+
+
+def _by_tenant(rows: Sequence[Sequence[Any]]) -> Counted:
+    return {tenant: (unfinished, ahead) for tenant, unfinished, ahead in rows}
 
 
 def store(cur: Any, wide: Iterable[str], narrow: Iterable[str]) -> None:

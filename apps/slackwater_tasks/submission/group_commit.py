@@ -17,9 +17,8 @@ from django.db import DatabaseError
 
 from scheduler_ext.core.errors import LimitExceeded, QuotaExceeded, SlackwaterError
 from slackwater_tasks.submission import many_tenants, refusal_cache, service
-from slackwater_tasks.submission.many_tenants import Wish
 from slackwater_tasks.submission.service import Single, Submission
-from slackwater_tasks.submission.store import MAX_KINDS
+from slackwater_tasks.submission.store import MAX_KINDS, Wish
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 
@@ -28,6 +27,8 @@ ITS_OWN_FAULT: Final = ("22", "23", "40")
 
 Any other fault of the database's is everybody's; where the connection broke, nobody knows whether it was stored.
 """
+PATIENCE_MS: Final = 20
+"""So long those whose counters somebody held are waited for together: another process's flight, as a rule, that is soon over."""
 Answers = Sequence[Submission | Exception]
 
 
@@ -36,11 +37,13 @@ def submit_all(asked: Sequence[tuple[Tenant, Sequence[Single]]]) -> list[Answers
     found: dict[int, Answers] = {}
     # A tenant is a kind of task at least.
     for start in range(0, len(asked), MAX_KINDS):
-        found |= _together(asked[start : start + MAX_KINDS])
+        some = asked[start : start + MAX_KINDS]
+        found |= _together(some)
+        found |= _together([one for one in some if one[0].pk not in found], PATIENCE_MS)
     return [found[tenant.pk] if tenant.pk in found else _by_itself(tenant, singles) for tenant, singles in asked]
 
 
-def _together(asked: Sequence[tuple[Tenant, Sequence[Single]]]) -> dict[int, Answers]:
+def _together(asked: Sequence[tuple[Tenant, Sequence[Single]]], patience_ms: int = 0) -> dict[int, Answers]:
     """Submit for some tenants at once; returns the answers of those who need not go by themselves."""
     plain = [(tenant, singles) for tenant, singles in asked if not any(single.may_repeat() for single in singles)]
     if len(plain) < 2:
@@ -50,9 +53,13 @@ def _together(asked: Sequence[tuple[Tenant, Sequence[Single]]]) -> dict[int, Ans
         for tenant, singles in plain
     ]
     try:
-        stored = many_tenants.submit_if_free(wishes)
+        stored = many_tenants.submit_if_free(wishes, patience_ms)
     except DatabaseError as error:
-        return {} if _is_own_fault(error) else {tenant.pk: [error] * len(singles) for tenant, singles in plain}
+        return (
+            {}
+            if _is_own_fault(error) or _is_held(error)
+            else {tenant.pk: [error] * len(singles) for tenant, singles in plain}
+        )
     return {
         tenant.pk: [Submission(task_ids=[task_id]) for task_id in ids]
         for (tenant, _), ids in zip(plain, stored, strict=True)
@@ -97,6 +104,10 @@ def _room(tenant: Tenant, error: LimitExceeded, n: int) -> int:
     if error.retry_after is None or not tenant.plan.tasks_per_hour:
         return 0
     return max(0, n - math.ceil(error.retry_after * tenant.plan.tasks_per_hour / 3600.0))
+
+
+def _is_held(error: DatabaseError) -> bool:
+    return isinstance(error.__cause__, psycopg.errors.LockNotAvailable)
 
 
 def _is_own_fault(error: DatabaseError) -> bool:

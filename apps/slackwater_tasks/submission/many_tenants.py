@@ -6,29 +6,15 @@ another anything.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Sequence
 from uuid import UUID
 
 from django.db import DatabaseError
 
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.spec import parse_tasks
-from slackwater_tasks.submission import admission, limits, refusal_cache
-from slackwater_tasks.submission.store import Part, are_plain, store, urgent_of
-from slackwater_tenants.models import Tenant
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
-    """What a tenant is to get, all or nothing."""
-
-    tenant: Tenant
-    items: Sequence[Mapping[str, Any]]
-    """Tasks, as :func:`slackwater_tasks.submission.service.submit_many` takes them."""
-    actors: Sequence[str]
-    """Who submits each task."""
+from slackwater_tasks.submission import admission, familiar, limits, refusal_cache
+from slackwater_tasks.submission.store import Part, Wish, are_plain, store, urgent_of
 
 
 def submit(wishes: Sequence[Wish]) -> list[list[UUID] | None]:
@@ -42,15 +28,27 @@ def submit(wishes: Sequence[Wish]) -> list[list[UUID] | None]:
     return _ids(wishes, parts, store(parts, reference_cache.now()) if len(parts) > 1 else set())
 
 
-def submit_if_free(wishes: Sequence[Wish]) -> list[list[UUID] | None]:
+def submit_if_free(wishes: Sequence[Wish], patience_ms: int = 0) -> list[list[UUID] | None]:
     """The same in one statement, outside of a transaction, and waiting for nobody.
 
     Nothing is stored either of a tenant whose counters somebody else holds, nor of any where it would take more than
-    one statement.
+    one statement. ``patience_ms``: who holds them is waited for so long, and then nothing is stored of any
+    (``DatabaseError``, of ``LockNotAvailable``).
     """
+    if (known := familiar.submit_for_many(wishes, patience_ms)) is not None:
+        return [known.get(wish.tenant.pk) for wish in wishes]
     parts = _admitted(wishes)
     at_once = len(parts) > 1 and are_plain(parts)
-    return _ids(wishes, parts, store(parts, reference_cache.now(), skips=True) if at_once else set())
+    if not at_once:
+        return [None for _ in wishes]
+    items = {wish.tenant.pk: wish.items for wish in wishes}
+    # Made before anything is stored: what fails after that would be taken for a submission that has failed.
+    kinds = {part.tenant.pk: familiar.kinds_of(part, items[part.tenant.pk]) for part in parts}
+    stored = store(parts, reference_cache.now(), patience_ms=patience_ms)
+    for tenant_id in stored:
+        for key, kind in kinds[tenant_id]:
+            familiar.remember(key, kind)
+    return _ids(wishes, parts, stored)
 
 
 def _admitted(wishes: Sequence[Wish]) -> list[Part]:

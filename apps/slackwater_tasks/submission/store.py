@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property, partial
@@ -33,6 +33,17 @@ AT_ONCE: Final = 256
 LOOK_AGAIN_S: Final = 0.05
 """Where there was no opening, none is looked for again for so long."""
 MOST_MISSED: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What a tenant is to get, all or nothing."""
+
+    tenant: Tenant
+    items: Sequence[Mapping[str, Any]]
+    """Tasks, as :func:`slackwater_tasks.submission.service.submit_many` takes them."""
+    actors: Sequence[str]
+    """Who submits each task."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,14 +142,15 @@ def urgent_of(tasks: Iterable[Accepted]) -> int:
     return sum(1 for task in tasks if task.spec.category is Category.URGENT)
 
 
-def store(parts: Sequence[Storable], at: datetime, *, skips: bool = False) -> set[int]:
+def store(parts: Sequence[Storable], at: datetime, *, patience_ms: int | None = None) -> set[int]:
     """Write and count tasks submitted at ``at``; returns the tenants whose limits allowed theirs.
 
     The refusal of a single part is raised (see :func:`slackwater_tasks.submission.limits.refuse`). Needs a transaction
-    of the caller's, unless they :func:`are_plain`. ``skips``: of several plain parts, those of tenants whose counters
-    somebody else holds are left out, and not waited for.
+    of the caller's, unless they :func:`are_plain`. ``patience_ms``: of several plain parts, those of tenants whose
+    counters somebody else holds are waited for so long, and then nothing is stored (``LockNotAvailable``); with 0 they are
+    left out.
     """
-    stored, place = _write([part.rows(at) for part in parts], skips=skips)
+    stored, place = _write([part.rows(at) for part in parts], patience_ms=patience_ms)
     for part in parts:
         if isinstance(part, Part) and part.tenant.pk in stored:
             _write_rest(part)
@@ -199,7 +211,7 @@ def _alike(task: Accepted) -> Any:
     return known if task.weight is None else (*known, task.weight, task.inherited, task.line_id)
 
 
-def _write(parts: Sequence[NewRows], *, skips: bool = False) -> tuple[set[int], Place | None]:
+def _write(parts: Sequence[NewRows], *, patience_ms: int | None = None) -> tuple[set[int], Place | None]:
     """Write and count rows; returns their tenants, and where they are claimed if there was an opening for them.
 
     The refusal of a single part is raised.
@@ -212,7 +224,7 @@ def _write(parts: Sequence[NewRows], *, skips: bool = False) -> tuple[set[int], 
             # What runs again waits for a round.
             row = claimable(few[1]) if few[0] and not connection.in_atomic_block else None
             claim_s = transitions.CLAIM_S if row is not None and openings_missed.may_be_there(row.opens) else 0.0
-            stored, place = transitions.store_if_counted(cur, counts, *few, claim_s=claim_s, skips=skips)
+            stored, place = transitions.store_if_counted(cur, counts, *few, claim_s=claim_s, patience_ms=patience_ms)
             if claim_s and row is not None:
                 openings_missed.note(row.opens, missed=place is None or place.places < 0)
         elif len(parts) == 1:

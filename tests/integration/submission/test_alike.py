@@ -329,6 +329,34 @@ def test_what_the_plan_does_not_grant_is_told_with_its_place(
     assert told[0][0].startswith(f"tasks[{place}].{field}")
 
 
+def test_a_kind_admitted_a_moment_ago_is_not_admitted_again(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    Handler.objects.filter(name=HANDLER).update(schema={"properties": {"n": {"type": "integer"}}})
+    reference_cache.forget()
+    with transaction.atomic():
+        submit_many(tenant, [{**ECHO, "kwargs": {"n": 0}}] * 2)  # what it made may be rolled back
+    admitted: list[Any] = []
+    admit = admission.admit
+
+    def noted(*given: Any, **how: Any) -> Any:
+        admitted.append(given)
+        return admit(*given, **how)
+
+    monkeypatch.setattr(admission, "admit", noted)
+    ids = [submit_many(tenant, [{**ECHO, "kwargs": {"n": n}}] * 2).task_ids for n in range(3)]
+    assert len(admitted) == 1
+    (first, *_), (second, *_) = stored(ids[0]), stored(ids[2])
+    assert {**first[0], "kwargs": {}} == {**second[0], "kwargs": {}}
+    assert first[1] == second[1]
+    submit_many(tenant, [{**ECHO, "priority": 1}] * 2)
+    with pytest.raises(InvalidInput, match="priority"):
+        submit_many(tenant, [{**ECHO, "priority": True}] * 2)  # equal to one
+    with pytest.raises(InvalidInput, match=r"kwargs\.n"):
+        submit_many(tenant, [{**ECHO, "kwargs": {"n": "one"}}] * 2)
+    tenant.plan.handlers = ["other.*"]
+    with pytest.raises(NotGranted):
+        submit_many(tenant, [{**ECHO, "kwargs": {"n": 1}}] * 2)
+
+
 def test_a_dictionary_that_makes_what_it_is_asked_for_is_checked_as_it_is(tenant: Tenant) -> None:
     Handler.objects.filter(name=HANDLER).update(schema={"properties": {"n": {}}, "additionalProperties": False})
     reference_cache.forget()

@@ -9,16 +9,18 @@ from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
-from django.db import transaction
+from django.db import OperationalError, transaction
 from django.utils import timezone
 
 from scheduler_ext.core.errors import InvalidInput, LimitExceeded, NotGranted, QuotaExceeded, TooLarge
 from slackwater_resources.models import Handler
 from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import LiveTask, Task
-from slackwater_tasks.submission import familiar, refusal_cache, service
+from slackwater_tasks.submission import familiar, many_tenants, refusal_cache, service
 from slackwater_tasks.submission.service import submit
-from slackwater_tenants.models import Tenant, TenantCounter
+from slackwater_tasks.submission.store import Wish
+from slackwater_tenants.models import Plan, Tenant, TenantCounter
 from tests.support.api import HANDLER, client_of, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -31,6 +33,7 @@ KINDS: list[dict[str, Any]] = [
     {"mutex_key": "k", "mutex_limit": 3, "rate_key": "r"},
     {"category": "offpeak", "condition": "all_done"},
 ]
+HOLD = "SELECT 1 FROM slackwater_tenants_tenantcounter WHERE tenant_id = %s FOR UPDATE"
 OWN = {"id", "task_id", "args", "kwargs", "submitted_at", "rank", "latest_start", "promote_at"}
 
 
@@ -91,6 +94,71 @@ def test_it_is_stored_as_the_first_of_its_kind_was(tenant: Tenant, known_only: A
     counter = TenantCounter.objects.get(tenant=tenant)
     assert (counter.unfinished, counter.submitted) == (2, 2)
     assert counter.urgent_unfinished == (2 if fields.get("category") == "urgent" else 0)
+
+
+@pytest.mark.parametrize("fields", KINDS, ids=lambda fields: next(iter(fields), "plain"))
+def test_those_of_several_tenants_are_stored_as_the_first_were(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    tenants = [tenant, client_of("another").tenant]
+
+    def wishes(n: int) -> list[Wish]:
+        items = [{**ECHO, **fields, "args": fields.get("args", [n])}, {**ECHO, "args": [n, "other"]}]
+        return [Wish(tenant=each, items=items, actors=["me", "you"]) for each in tenants]
+
+    firsts, _ = many_tenants.submit_if_free(wishes(1)), many_tenants.submit_if_free(wishes(1))
+    monkeypatch.setattr(many_tenants, "parse_tasks", None)  # the ordinary way is closed
+    seconds = many_tenants.submit_if_free(wishes(2))
+    for first, second in zip(firsts, seconds, strict=True):
+        assert first is not None
+        assert second is not None
+        for one, other in zip(first, second, strict=True):
+            (wide, narrow), (like, thin) = rows(one), rows(other)
+            assert {k: v for k, v in wide.items() if k not in OWN} == {k: v for k, v in like.items() if k not in OWN}
+            assert {k: v for k, v in narrow.items() if k not in OWN} == {k: v for k, v in thin.items() if k not in OWN}
+            assert moments(wide, narrow) == moments(like, thin)
+        given = [rows(task_id)[0] for task_id in second]
+        assert [row["args"] for row in given] == [fields.get("args", [2]), [2, "other"]]
+        assert [row["submitted_by"] for row in given] == ["me", "you"]
+    counters = [(c.unfinished, c.submitted, c.urgent_unfinished) for c in TenantCounter.objects.all()]
+    assert counters == [(6, 6, 3 if fields.get("category") == "urgent" else 0)] * 2
+
+
+def test_of_several_tenants_each_is_held_to_its_own_limits(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = [client_of(name).tenant for name in ("held", "poor")]
+    wishes = [Wish(tenant=each, items=[ECHO], actors=["me"]) for each in (tenant, *others)]
+    for _ in range(2):
+        assert None not in many_tenants.submit_if_free(wishes)
+    Plan.objects.filter(pk=others[1].plan.pk).update(max_waiting=2)
+    poor = Tenant.objects.select_related("plan").get(pk=others[1].pk)
+    wishes[2] = Wish(tenant=poor, items=[ECHO], actors=["me"])
+    assert familiar.submit_for_many(wishes, 0) is None, "another plan, another kind"
+    with connect() as somebody, somebody.transaction():
+        somebody.execute(HOLD, (others[0].pk,))
+        stored = many_tenants.submit_if_free(wishes)
+    assert [ids is not None for ids in stored] == [True, False, False]
+    monkeypatch.setattr(many_tenants, "parse_tasks", None)
+    stored = many_tenants.submit_if_free(wishes[:2])
+    assert None not in stored
+    counted = {counter.tenant_id: counter.unfinished for counter in TenantCounter.objects.all()}
+    assert [counted[each.pk] for each in (tenant, *others)] == [4, 3, 2]
+
+
+def test_what_fails_while_a_kind_is_made_fails_before_anything_is_stored(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wishes = [Wish(tenant=each, items=[ECHO], actors=["me"]) for each in (tenant, client_of("another").tenant)]
+    assert None not in many_tenants.submit_if_free(wishes)
+
+    def fail(*_: Any) -> Any:
+        raise OperationalError("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(familiar, "_kind", fail)
+        with pytest.raises(OperationalError):
+            many_tenants.submit_if_free(wishes)
+    assert [counter.unfinished for counter in TenantCounter.objects.all()] == [1, 1]
+    assert None not in many_tenants.submit_if_free(wishes)
 
 
 def test_the_limits_are_met_exactly(tenant: Tenant, known_only: Any) -> None:

@@ -25,8 +25,8 @@ from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import IdempotencyKey, LiveTask, Task
 from slackwater_tasks.submission import limits, many_tenants, refusal_cache, service
 from slackwater_tasks.submission.group_commit import submit_all, submit_each
-from slackwater_tasks.submission.many_tenants import Wish
 from slackwater_tasks.submission.service import Single, Submission
+from slackwater_tasks.submission.store import Wish
 from slackwater_tenants.models import Plan, Tenant, TenantCounter
 from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER

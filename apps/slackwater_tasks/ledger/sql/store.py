@@ -37,14 +37,15 @@ _COUNT_KINDS: Final = tuple({int: "bigint", float: "float8"}[kind] for kind in g
 
 
 @lru_cache(maxsize=64)
-def count_statement(tenants: int, *, skips: bool = False) -> str:
+def count_statement(tenants: int, *, patience_ms: int | None = None) -> str:
     """The statement that raises the counters of so many tenants, each if its plan allows it.
 
-    ``skips``: a tenant whose counters somebody else holds is left out, and not waited for.
+    ``patience_ms``: of several tenants, those whose counters somebody else holds are waited for so long, and for longer
+    none is counted (``LockNotAvailable``); with 0 they are left out. None: however long it takes.
     """
     # Rows and not arrays: whatever the parameters, one row is planned as one row, and so the plan is kept. And the
     # array in the condition makes the planner look a tenant up by the key, whatever it thinks of the table's size.
-    held = _held(tenants, skips=skips) if tenants > 1 else ""
+    held = _held(tenants, patience_ms) if tenants > 1 else ""
     joined = " JOIN held ON held.tenant_id = u.tenant" if held else ""
     return f"""{held}
 UPDATE slackwater_tenants_tenantcounter c
@@ -62,13 +63,14 @@ RETURNING c.tenant_id, c.unfinished, extract(epoch FROM c.theoretical_arrival - 
 """  # noqa: S608 - names and types of ours
 
 
-def _held(tenants: int, *, skips: bool) -> str:
+def _held(tenants: int, patience_ms: int | None) -> str:
     """The part that takes hold of the counters of several tenants before any is raised."""
     # In one order: two that submit for many cannot wait for each other in a ring.
     ids = ", ".join(f"${1 + n * len(Count._fields)}" for n in range(tenants))
+    patience = f"(SELECT set_config('lock_timeout', '{patience_ms}', true) OFFSET 0) patience, " if patience_ms else ""
     return f"""WITH held AS MATERIALIZED (
-    SELECT tenant_id FROM slackwater_tenants_tenantcounter WHERE tenant_id = ANY(ARRAY[{ids}]::bigint[])
-    ORDER BY tenant_id FOR NO KEY UPDATE{" SKIP LOCKED" if skips else ""})"""  # noqa: S608 - numbers of ours
+    SELECT t.tenant_id FROM {patience}slackwater_tenants_tenantcounter t WHERE t.tenant_id = ANY(ARRAY[{ids}]::bigint[])
+    ORDER BY t.tenant_id FOR NO KEY UPDATE OF t{" SKIP LOCKED" if patience_ms == 0 else ""})"""  # noqa: S608 - numbers of ours
 
 
 Fixed = tuple[tuple[str, str], ...]
@@ -79,14 +81,15 @@ OF_TASK: Final = ("id", "args", "kwargs")
 
 @lru_cache(maxsize=256)
 def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tuple[str, ...], *, lone: bool,
-                    opens: bool = False, skips: bool = False, usual: tuple[Fixed, Fixed] = ((), ())) -> str:  # fmt: skip
+                    opens: bool = False, patience_ms: int | None = None,
+                    usual: tuple[Fixed, Fixed] = ((), ())) -> str:  # fmt: skip
     """The statement that counts the tasks of some tenants, and writes the rows of those whose counters allow it.
 
     ``kinds``: of so many kinds; ``lone``: one task. ``wide``, ``narrow``: the columns of the task table (none: no rows
     of it) and of the live table, of which a kind's row is given once. Parameters: the counts, of each task its kind's
     number, its id and arguments as four arrays (as three values of a lone one), then the rows of the kinds without the
     columns that are a task's own. ``opens``: those of one kind are claimed where there is an opening for them all; its
-    parameters (:func:`openings.claim_part`) and the seconds that the claim lasts come last. ``skips``: as
+    parameters (:func:`openings.claim_part`) and the seconds that the claim lasts come last. ``patience_ms``: as
     :func:`count_statement` has it. ``usual``: other columns of the two tables, of which all rows have the same value.
     """
     first = 1 + tenants * len(Count._fields)
@@ -107,7 +110,7 @@ def store_statement(tenants: int, kinds: int, wide: tuple[str, ...], narrow: tup
     after = first + kinds * (len(narrow) - 1)
     claimed = openings.claimed(after) if opens else {}
     inserts.append(_insert("live", LiveTask, {"task_id": "id"}, narrow, kinds, first, usual[1], claimed))
-    parts = [f"WITH counted AS ({count_statement(tenants, skips=skips)})",
+    parts = [f"WITH counted AS ({count_statement(tenants, patience_ms=patience_ms)})",
              f"given AS {'NOT MATERIALIZED ' if lone else ''}({given})"]  # fmt: skip
     if opens:
         parts.append(openings.claim_part(after))
