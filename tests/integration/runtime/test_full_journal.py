@@ -95,9 +95,11 @@ def test_what_the_journal_cannot_hold_is_recorded_on_the_way_and_nothing_twice(
     started = child.store.start(cell.worker.node.pk, claims)
     assert child._batch(Begun(slot, cell.worker.node.pk, started, 0), last=True) == TASKS
     wait_until(child.recorder.idle, message="the rest is recorded")
+    rows = list(
+        Task.objects.unscoped().order_by("id").values_list("state", "result", "error")
+    )  # unscoped: of all tenants
+    assert rows == [(TaskState.SUCCEEDED, text, "") for text in texts]
     assert recorded == [4, 1, 1, 1], "it holds three"
-    rows = list(Task.objects.unscoped().order_by("id").values_list("state", "result"))  # unscoped: of all tenants
-    assert rows == [(TaskState.SUCCEEDED, text) for text in texts]
     assert Attempt.objects.unscoped().count() == TASKS  # unscoped: of all tenants
     wait_until(lambda: len(heard) == TASKS, message="who listens hears of each")
     assert [(task.task_id, finished.task_id) for task, finished in heard] == [(str(each), str(each)) for each in ids]
