@@ -55,11 +55,9 @@ def _together(asked: Sequence[tuple[Tenant, Sequence[Single]]], patience_ms: int
     try:
         stored = many_tenants.submit_if_free(wishes, patience_ms)
     except DatabaseError as error:
-        return (
-            {}
-            if _is_own_fault(error) or _is_held(error)
-            else {tenant.pk: [error] * len(singles) for tenant, singles in plain}
-        )
+        if _is_own_fault(error) or _is_held(error):
+            return {}
+        return {tenant.pk: [error] * len(singles) for tenant, singles in plain}
     return {
         tenant.pk: [Submission(task_ids=[task_id]) for task_id in ids]
         for (tenant, _), ids in zip(plain, stored, strict=True)

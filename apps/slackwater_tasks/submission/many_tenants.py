@@ -38,8 +38,7 @@ def submit_if_free(wishes: Sequence[Wish], patience_ms: int = 0) -> list[list[UU
     if (known := familiar.submit_for_many(wishes, patience_ms)) is not None:
         return [known.get(wish.tenant.pk) for wish in wishes]
     parts = _admitted(wishes)
-    at_once = len(parts) > 1 and are_plain(parts)
-    if not at_once:
+    if len(parts) < 2 or not are_plain(parts):
         return [None for _ in wishes]
     items = {wish.tenant.pk: wish.items for wish in wishes}
     # Made before anything is stored: what fails after that would be taken for a submission that has failed.
