@@ -214,6 +214,8 @@ def current(cell: str) -> Orders:
     if found is None or time.monotonic() - found[0] > TTL_S:
         settings = conf().scheduler
         orders = Orders(**_orders(*_rows(fetch_all, cell), fetch_all, settings))
+        if found is not None and orders == found[1]:
+            orders = found[1]  # the same ones: what was made with them still holds
         found = _known[cell] = (time.monotonic(), orders)
     return found[1]
 

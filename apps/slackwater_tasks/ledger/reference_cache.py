@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -9,7 +10,6 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 from django.db import transaction
-from django.db.models import Q
 
 from scheduler_ext.core.errors import DoesNotFit
 from scheduler_ext.core.labels import Labels
@@ -18,7 +18,8 @@ from scheduler_ext.core.states import LateMark, Repeats
 from scheduler_ext.core.work import Export
 from scheduler_ext.task import handlers
 from scheduler_ext.task.arguments import Arguments
-from slackwater_resources.models import Handler, Tier
+from slackwater_conf.database import in_ledger
+from slackwater_resources.models import Handler
 from slackwater_tasks.ledger import sql
 from slackwater_tasks.ledger.connection import fetch_all, fetch_value
 from slackwater_tasks.models.base import OnLate
@@ -35,6 +36,13 @@ SELECT count(*) FROM slackwater_tasks_line WHERE tenant_id = %s
     AND NOT (require_labels = '{}' AND prefer_labels = '{}' AND workflow = '')
     AND NOT (require_labels = %s::varchar[] AND prefer_labels = %s::varchar[] AND workflow = %s)
 """
+# Written out: Django takes several times longer to make such a statement than to run it, and one task waits for all of them.
+TIERS = """
+SELECT tenant_id, id, slug, default_cap_s, cpu_milli, memory_mb, disk_mb, iops, bandwidth_kbps, ports
+FROM slackwater_resources_tier WHERE tenant_id IS NULL OR (tenant_id = ANY(%s) AND retired_at IS NULL)
+ORDER BY cpu_milli, slug
+"""
+SCHEMA = "SELECT schema::text FROM slackwater_resources_handler WHERE name = %s"
 ARGUMENTS_TTL_S = 5.0
 
 
@@ -69,7 +77,7 @@ class _Aged(Generic[T]):
 
 
 def _resumable() -> frozenset[str]:
-    found = set(Handler.objects.filter(checkpoints=True).values_list("name", flat=True))
+    found = {row[0] for row in fetch_all("SELECT name FROM slackwater_resources_handler WHERE checkpoints")}
     return frozenset(found | {name for name, export in handlers.exported().items() if export.checkpoints})
 
 
@@ -93,7 +101,8 @@ _clock: _Aged[float] = _Aged(
 # Lines and handlers never change their ids; tiers are read anew.
 _lines: dict[tuple[int, int, int, Labels | None], int] = {}
 _handlers: dict[str, int] = {}
-_arguments: dict[str, tuple[float, Arguments | None]] = {}
+_arguments: dict[str, tuple[float, str | None, Arguments | None]] = {}
+"""By handler: when it was read, as what, and what was made of it."""
 _tiers: dict[int, tuple[float, dict[str, TierInfo]]] = {}
 owners: dict[int | str, tuple[float, Tenant]] = {}
 """The tenants whose tasks come through interfaces without tenants, by id or slug, each with the time it holds until."""
@@ -130,6 +139,7 @@ def tiers(tenant_id: int) -> dict[str, TierInfo]:
     return _tiers[tenant_id][1]
 
 
+@in_ledger
 def read_tiers(tenant_ids: Iterable[int]) -> None:
     """Look up the tiers of many tenants at once, where they are not known or have been for too long."""
     now = time.monotonic()
@@ -139,9 +149,9 @@ def read_tiers(tenant_ids: Iterable[int]) -> None:
         return
     shared: dict[str, TierInfo] = {}
     own: dict[int, dict[str, TierInfo]] = {tenant: {} for tenant in stale}
-    for t in Tier.objects.filter(Q(tenant__isnull=True) | Q(tenant__in=stale, retired_at=None)):
-        place = shared if t.tenant_id is None else own[t.tenant_id]
-        place[t.slug] = TierInfo(t.pk, t.slug, t.default_cap_s * 1000, t.tenant_id is None, t.vector)
+    for tenant_id, tier, slug, cap_s, *vector in fetch_all(TIERS, [[*stale]]):
+        place = shared if tenant_id is None else own[tenant_id]
+        place[slug] = TierInfo(tier, slug, cap_s * 1000, tenant_id is None, tuple(vector))
     for tenant, its_own in own.items():
         _tiers[tenant] = (now, {**shared, **its_own})
 
@@ -223,9 +233,12 @@ def arguments(name: str, *, anew: bool = False) -> Arguments | None:
     """
     found = _arguments.get(name)
     if found is None or anew or time.monotonic() - found[0] > ARGUMENTS_TTL_S:
-        schema = Handler.objects.filter(name=name).values_list("schema", flat=True).first()
-        found = _arguments[name] = (time.monotonic(), Arguments(schema) if schema else None)
-    return found[1]
+        text = fetch_value(SCHEMA, (name,))
+        if found is None or found[1] != text:
+            schema = json.loads(text) if text else None
+            found = (0.0, text, Arguments(schema) if schema else None)
+        found = _arguments[name] = (time.monotonic(), *found[1:])
+    return found[2]
 
 
 def handler_defaults(name: str) -> dict[str, Any]:

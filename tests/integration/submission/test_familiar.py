@@ -14,7 +14,8 @@ from django.utils import timezone
 
 from scheduler_ext.core.errors import InvalidInput, LimitExceeded, NotGranted, QuotaExceeded, TooLarge
 from slackwater_resources.models import Handler
-from slackwater_tasks.ledger import reference_cache
+from slackwater_tasks.control import policies as choosing
+from slackwater_tasks.ledger import active_policies, reference_cache
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.submission import familiar, many_tenants, refusal_cache, service
@@ -196,6 +197,19 @@ def test_a_change_of_the_plan_is_seen_at_once(tenant: Tenant, change: dict[str, 
     limit(tenant, **change)
     with pytest.raises(error):
         submit(Tenant.objects.select_related("plan").get(pk=tenant.pk), data)
+
+
+def test_a_kind_outlasts_looks_at_the_same_orders(
+    tenant: Tenant, known_only: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(familiar, "KEPT_S", 60.0)
+    monkeypatch.setattr(active_policies, "TTL_S", -1.0)
+    submit(tenant, ECHO)
+    with known_only():
+        submit(tenant, ECHO)
+    choosing.choose("order", "shortest_first")
+    with known_only(), pytest.raises(AssertionError):
+        submit(tenant, ECHO)
 
 
 def test_what_is_at_fault_is_told_as_of_the_first(tenant: Tenant) -> None:
