@@ -1,8 +1,9 @@
 """Group commit: submissions that arrive while others are being stored are stored together, next.
 
-No submission waits for others to arrive: one that finds none under way is stored at once. Those that arrive meanwhile
-in this process are one flight: one transaction where that can be, in the order of their arrival (see
-``slackwater_tasks.submission.group_commit``). A burst therefore costs a few transactions, and a client over its limit
+A submission that finds none under way is stored at once. Those that arrive meanwhile in this process are one flight: one
+transaction where that can be, in the order of their arrival (see ``slackwater_tasks.submission.group_commit``). Clients
+that send their next one when they are answered come back together, so after a flight of several the next one waits a
+moment for as many, as long as that is not in vain. A burst therefore costs a few transactions, and a client over its limit
 is answered when those few have committed. A tenant has one flight at a time, so whoever holds its counters holds up
 that one alone: the others wait for a flight a moment, then theirs is started beside it.
 """
@@ -39,6 +40,10 @@ MAX_BATCH: Final = 256
 """Submissions of one flight."""
 PATIENCE_S: Final = 0.02
 """So long submissions wait for a flight of other tenants at the most."""
+RETURN_S: Final = 0.005
+"""So long those who were just answered are waited for at the most."""
+MOST_PASSED: Final = 63
+"""After waits in vain, so many flights at the most are followed by the next one at once before it is tried again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +75,10 @@ class GroupCommit:
         """Of tenants with none under way: they go when the flight that all wait for is over, or has taken long."""
         self._flight: object | None = None
         self._patience: asyncio.TimerHandle | None = None
+        self._awaited = 0
+        """How many the next flight waits for."""
+        self._to_pass = self._passed = 0
+        """How many flights are to be followed by the next one at once, and how many were."""
 
     async def answer(self, request: TaskRequest) -> Reply:
         """The answer to a submission of the usual kind."""
@@ -90,9 +99,11 @@ class GroupCommit:
             if self._patience is None:
                 self._patience = asyncio.get_running_loop().call_later(PATIENCE_S, self._overtake)
             return
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
+        if len(self._next) < self._awaited:
+            return
+        if self._awaited:
+            self._awaited, self._to_pass = 0, self._to_pass // 2
+        self._end_patience()
         if not self._next:
             return
         chosen, left, self._next = self._next[:MAX_BATCH], self._next[MAX_BATCH:], []
@@ -114,12 +125,35 @@ class GroupCommit:
         self._patience = self._flight = None
         self._go_on()
 
+    def _end_patience(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
+
+    def _wait_for(self, count: int) -> None:
+        """Let the next flight wait for as many as were stored together, unless it would lately have been in vain."""
+        if count < 2 or len(self._next) > count:
+            return
+        if self._passed < self._to_pass:
+            self._passed += 1
+            return
+        self._end_patience()
+        self._awaited = count + len(self._next)
+        self._patience = asyncio.get_running_loop().call_later(RETURN_S, self._wait_no_longer)
+
+    def _wait_no_longer(self) -> None:
+        """They have not come: it is tried half as often."""
+        self._awaited, self._patience = 0, None
+        self._passed, self._to_pass = 0, min(2 * self._to_pass + 1, MOST_PASSED)
+        self._go_on()
+
     def _done(self, flight: object, places: Collection[Hashable], entries: list[Entry], found: list[Reply] | None,
               fault: BaseException | None) -> None:  # fmt: skip
         for place in places:
             self._next += [(place, entry) for entry in self._waiting.pop(place)]
         if flight is self._flight:
             self._flight = None
+            self._wait_for(len(entries))
         self._go_on()
         for n, entry in enumerate(entries):
             if entry.answer.done():

@@ -15,6 +15,7 @@ import pytest
 from django.middleware.security import SecurityMiddleware
 
 from slackwater_api.http import auth
+from slackwater_api.server import group_commit
 from slackwater_api.server import response as plain
 from slackwater_api.server.application import AsgiApplication
 from slackwater_tasks.ledger.connection import connect
@@ -142,6 +143,46 @@ def test_what_comes_meanwhile_of_several_tenants_goes_together(acme: ApiClient) 
 
     told(story)
     assert stored() == (9, 4, 9)
+
+
+async def both(front: AsgiApplication, *clients: ApiClient) -> None:
+    """One task of each client, stored together."""
+    front.group_commit._flight = object()  # as if one were under way
+    visits = [Submission(front, client.text) for client in clients]
+    await asyncio.gather(*(visit.run() for visit in visits))
+    assert [visit.status for visit in visits] == [201] * len(clients)
+
+
+def test_those_who_were_answered_together_are_waited_for(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "RETURN_S", 60.0)
+    other = client_of("other")
+
+    async def story(front: AsgiApplication) -> None:
+        await both(front, acme, other)
+        for _ in range(3):
+            first = asyncio.ensure_future(Submission(front, acme.text).run())
+            await until(lambda: len(front.group_commit._next) == 1)
+            assert (await Submission(front, other.text).run()).status == (await first).status == 201
+
+    told(story)
+    assert stored() == (8, 4, 8)
+
+
+def test_after_waits_in_vain_fewer_are_made(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "RETURN_S", 0.2)
+    other = client_of("other")
+    waits: list[int] = []
+
+    async def story(front: AsgiApplication) -> None:
+        for _ in range(8):
+            await both(front, acme, other)
+            waits.append(front.group_commit._awaited)
+            await until(lambda: front.group_commit._awaited == 0)
+            assert (await Submission(front, acme.text).run()).status == 201, "a lone one waits for nobody"
+
+    told(story)
+    assert waits == [2, 0, 2, 0, 0, 0, 2, 0]
+    assert stored() == (24, 16, 24)
 
 
 def test_keys_of_one_tenant_go_together_once_they_are_known(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
