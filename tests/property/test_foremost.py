@@ -155,6 +155,23 @@ def test_the_line_that_room_is_kept_for_comes_along() -> None:
     assert left_out in foremost.choose([(view.line_id, *view.heads[0].rank) for view in world.lines], 1)
 
 
+@pytest.mark.parametrize(
+    ("differs", "among"), [({}, False), ({"pool_id": 1}, True), ({"tier_id": 2}, True), ({"floor": 5}, True)],
+    ids=["alike", "in a pool", "another tier", "guaranteed"],
+)  # fmt: skip
+def test_the_first_by_rank_come_along_where_rank_may_count_first(differs: dict[str, int], among: bool) -> None:
+    """The first by rank was served lately, the others were not."""
+    known, tenants = Reference(), {}
+    floor, changed = differs.get("floor", 0), {name: value for name, value in differs.items() if name != "floor"}
+    for number in (1, 2, 3):
+        row: Any = (number, number, Category.DELAYABLE, 1, False, "default", *SMALL, changed.get("pool_id"), "", [], [], "", None)
+        known.lines[number] = line_info(row)
+        tenants[number] = TenantView(tenant_id=number, guaranteed_permille=floor)
+    known.lines[3] = replace(known.lines[3], tier_id=changed.get("tier_id", 1))
+    foremost = Foremost(known, tenants, (), {"tenant 1": 5.0}, cell="default")
+    assert (1 in foremost.choose([(1, 0, 10), (2, 0, 20), (3, 0, 30)], 1)) is among
+
+
 def test_what_is_unknown_or_of_another_cell_is_not_looked_at() -> None:
     world = World(Random(7))
     there = [view.line_id for view in world.lines]

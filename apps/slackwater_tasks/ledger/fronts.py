@@ -121,9 +121,10 @@ class Foremost:
     """Finds the lines that may come to their turn among the next claims, and who waits only in others.
 
     Lines whose tasks ask for the same, in one category and pool, are served by turns, and each claim lets its tenant hold
-    more; so of those whose tenants hold nothing as many are enough as there are claims. A pool may also be served by rank
-    alone, so the first by rank are among them as well. All lines of tenants that hold something come along, and none of
-    the others that may start nothing. The tenants of one client take one turn between them: where one comes along all do.
+    more; so of those whose tenants hold nothing as many are enough as there are claims. The first by rank are among them as
+    well where rank may count before what was served lately: in a pool, among guaranteed shares, and where several tiers wait,
+    as room is kept for what has waited longest. All lines of tenants that hold something come along, and none of the others
+    that may start nothing. The tenants of one client take one turn between them: where one comes along all do.
     """
 
     def __init__(self, known: Reference, tenants: Mapping[int, TenantView], pools: Collection[str],
@@ -141,6 +142,8 @@ class Foremost:
         self._clients: dict[str, _Client] = {}
         self._waiting: defaultdict[int | None, set[int]] = defaultdict(set)
         """By pool: the tenants that hold nothing and wait."""
+        self._tiers = set[int]()
+        """The tiers of all that waits."""
         self._chosen = {keep}
 
     def choose(self, standing: Iterable[tuple[int, int, int]], most: int) -> list[int]:
@@ -150,10 +153,12 @@ class Foremost:
         """
         self._sort(standing)
         chosen = self._chosen
-        for entries in self._idle.values():
+        several = len(self._tiers) > 1
+        for (*_, pool), entries in self._idle.items():
             entries.sort()
             self._choose(entries, most)
-            if entries[0][:RANK] != entries[-1][:RANK]:
+            first, last = entries[0][:RANK], entries[-1][:RANK]
+            if first != last and (several or pool is not None or not first[0]):
                 self._choose(sorted(entries, key=_by_rank), most)
         chosen.intersection_update(self._known.lines)
         for name in {self._known.lines[line_id].alike for line_id in chosen} - {""}:
@@ -176,12 +181,13 @@ class Foremost:
 
     def _sort(self, standing: Iterable[tuple[int, int, int]]) -> None:
         lines, tenants, split, cell = self._known.lines, self._tenants, self._known.split, self._cell
-        idle, waiting, past_use = self._idle, self._waiting, self._past_use
+        idle, waiting, tiers, past_use = self._idle, self._waiting, self._tiers, self._past_use
         for line_id, group, rank in standing:
             info = lines.get(line_id)
             tenant = tenants.get(info.tenant_id) if info is not None else None
             if info is None or tenant is None or info.cell != cell:
                 continue
+            tiers.add(info.tier_id)
             if info.alike:
                 self._sort_shared(line_id, info, tenant, group, rank)
             elif tenant.in_flight or info.tenant_id in split:
