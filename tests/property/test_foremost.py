@@ -103,9 +103,9 @@ class World:
         here = node(1, process=self.taken + self.slots, exclusive_count={WorkKind.PROCESS: self.taken})
         return snapshot(self.lines, [here], self.tenants.values(), pools=self.pools, past_use=self.past)
 
-    def some(self, most: int) -> Snapshot:
+    def some(self, most: int, *, remembers: bool = False) -> Snapshot:
         """What a round sees that looks at the lines which may come to their turn."""
-        foremost = Foremost(self.known, self.tenants, self.pools, self.past, cell="default")
+        foremost = Foremost(self.known, self.tenants, self.pools, self.past, cell="default", remembers=remembers)
         standing = [(view.line_id, *view.heads[0].rank) for view in self.lines]
         chosen = set(foremost.choose(standing, most))
         lines = tuple(view for view in self.lines if view.line_id in chosen)
@@ -125,7 +125,7 @@ def test_it_decides_as_if_it_had_looked_at_all(name: str, parameters: dict[str, 
         refused = sum(
             reason not in (Reason.SHARE, Reason.POSITION, Reason.NO_SLOT) for reason in expected.left.values()
         )
-        part = world.some(len(expected.decisions) + refused)
+        part = world.some(len(expected.decisions) + refused, remembers="memory_s" in parameters)
         assert prioritize(part, CONF, share).decisions == expected.decisions, f"seed {seed}"
         fewer += len(part.lines) < len(whole.lines)
         behind += bool(part.behind)
@@ -156,19 +156,19 @@ def test_the_line_that_room_is_kept_for_comes_along() -> None:
 
 
 @pytest.mark.parametrize(
-    ("differs", "among"), [({}, False), ({"pool_id": 1}, True), ({"tier_id": 2}, True), ({"floor": 5}, True)],
-    ids=["alike", "in a pool", "another tier", "guaranteed"],
+    ("differs", "among"),
+    [({}, False), ({"pool_id": 1}, True), ({"tier_id": 2}, True), ({"floor": 5}, True), ({"memory_s": 600}, True)],
+    ids=["alike", "in a pool", "another tier", "guaranteed", "remembered"],
 )  # fmt: skip
 def test_the_first_by_rank_come_along_where_rank_may_count_first(differs: dict[str, int], among: bool) -> None:
     """The first by rank was served lately, the others were not."""
     known, tenants = Reference(), {}
-    floor, changed = differs.get("floor", 0), {name: value for name, value in differs.items() if name != "floor"}
     for number in (1, 2, 3):
-        row: Any = (number, number, Category.DELAYABLE, 1, False, "default", *SMALL, changed.get("pool_id"), "", [], [], "", None)
+        tier = differs.get("tier_id", 1) if number == 3 else 1
+        row: Any = (number, number, Category.DELAYABLE, tier, False, "default", *SMALL, differs.get("pool_id"), "", [], [], "", None)
         known.lines[number] = line_info(row)
-        tenants[number] = TenantView(tenant_id=number, guaranteed_permille=floor)
-    known.lines[3] = replace(known.lines[3], tier_id=changed.get("tier_id", 1))
-    foremost = Foremost(known, tenants, (), {"tenant 1": 5.0}, cell="default")
+        tenants[number] = TenantView(tenant_id=number, guaranteed_permille=differs.get("floor", 0))
+    foremost = Foremost(known, tenants, (), {"tenant 1": 5.0}, cell="default", remembers="memory_s" in differs)
     assert (1 in foremost.choose([(1, 0, 10), (2, 0, 20), (3, 0, 30)], 1)) is among
 
 

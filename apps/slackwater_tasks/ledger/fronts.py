@@ -122,16 +122,17 @@ class Foremost:
 
     Lines whose tasks ask for the same, in one category and pool, are served by turns, and each claim lets its tenant hold
     more; so of those whose tenants hold nothing as many are enough as there are claims. The first by rank are among them as
-    well where rank may count before what was served lately: in a pool, among guaranteed shares, and where several tiers wait,
-    as room is kept for what has waited longest. All lines of tenants that hold something come along, and none of the others
-    that may start nothing. The tenants of one client take one turn between them: where one comes along all do.
+    well where rank may count before what was served lately: in a pool, among guaranteed shares, where past use counts as held,
+    in whole shares and so often alike, and where several tiers wait, as room is kept for what has waited longest. All lines of
+    tenants that hold something come along, and none of the others that may start nothing. The tenants of one client take one
+    turn between them: where one comes along all do.
     """
 
     def __init__(self, known: Reference, tenants: Mapping[int, TenantView], pools: Collection[str],
-                 past_use: Mapping[str, float], *, cell: str, keep: int = 0) -> None:  # fmt: skip
+                 past_use: Mapping[str, float], *, cell: str, keep: int = 0, remembers: bool = False) -> None:  # fmt: skip
         """``tenants``: with what each holds; ``pools``: those in which anything is held.
 
-        ``keep``: the line of the task that room is kept for.
+        ``keep``: the line of the task that room is kept for; ``remembers``: whether past use counts as held.
         """
         self._known = known
         self._tenants = tenants
@@ -142,6 +143,7 @@ class Foremost:
         self._clients: dict[str, _Client] = {}
         self._waiting: defaultdict[int | None, set[int]] = defaultdict(set)
         """By pool: the tenants that hold nothing and wait."""
+        self._remembers = remembers
         self._tiers = set[int]()
         """The tiers of all that waits."""
         self._chosen = {keep}
@@ -153,12 +155,12 @@ class Foremost:
         """
         self._sort(standing)
         chosen = self._chosen
-        several = len(self._tiers) > 1
+        by_rank = self._remembers or len(self._tiers) > 1
         for (*_, pool), entries in self._idle.items():
             entries.sort()
             self._choose(entries, most)
             first, last = entries[0][:RANK], entries[-1][:RANK]
-            if first != last and (several or pool is not None or not first[0]):
+            if first != last and (by_rank or pool is not None or not first[0]):
                 self._choose(sorted(entries, key=_by_rank), most)
         chosen.intersection_update(self._known.lines)
         for name in {self._known.lines[line_id].alike for line_id in chosen} - {""}:
