@@ -165,7 +165,8 @@ def test_the_first_by_rank_come_along_where_rank_may_count_first(differs: dict[s
     known, tenants = Reference(), {}
     for number in (1, 2, 3):
         tier = differs.get("tier_id", 1) if number == 3 else 1
-        row: Any = (number, number, Category.DELAYABLE, tier, False, "default", *SMALL, differs.get("pool_id"), "", [], [], "", None)
+        pool_id = differs.get("pool_id")
+        row: Any = (number, number, Category.DELAYABLE, tier, False, "default", *SMALL, pool_id, "", [], [], "", None)
         known.lines[number] = line_info(row)
         tenants[number] = TenantView(tenant_id=number, guaranteed_permille=differs.get("floor", 0))
     foremost = Foremost(known, tenants, (), {"tenant 1": 5.0}, cell="default", remembers="memory_s" in differs)

@@ -378,9 +378,7 @@ class PgRoundStore(RoundStore):
             self._refresh(force=True)  # what belongs to new tenants is looked at by the next round
         past_use = use.grown if use is not None else {}
         remembers = bool(getattr(self.share(), "memory_s", 0))
-        foremost = Foremost(
-            known, tenants, pools, past_use, cell=self.conf.cell, keep=abs(keep), remembers=remembers
-        )
+        foremost = Foremost(known, tenants, pools, past_use, cell=self.conf.cell, keep=abs(keep), remembers=remembers)
         chosen = foremost.choose(zip(numbers, groups, ranks, strict=True), self.depth.most())
         self.depth.found(len(numbers), cut=True)
         rows = nominate(self.db.conn, self.depth.heads_of(len(chosen)), known.paused, chosen)
