@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -51,6 +51,7 @@ OWN: Final = frozenset({*OF_TASK, "task_id"})
 """The columns that are a task's own."""
 VARY: Final = ("submitted_at", "rank_group", "rank", "latest_start", "promote_at")
 """The columns that go by the moment of submission, each in one of the two tables."""
+NOT_ALIKE: Final = frozenset({*OWN, *VARY})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,6 +99,8 @@ class _Kind(Admitted):
     """The places of what varies."""
     after: tuple[timedelta | None, ...]
     """How long after the moment of submission the latest start and the promotion are."""
+    alike: tuple[Any, ...]
+    """The values that its tasks have in common, as they are."""
 
     def is_as_stored(self, tenant: Tenant) -> bool:
         """Whether what is written of one now is what was written then."""
@@ -223,7 +226,7 @@ def first(part: Part, data: Any) -> bool:
     key = _key(tenant, task, data, actor)
     if key is None:
         return False
-    kind = _kind(tenant, task, actor)
+    kind = _kind(tenant, task, actor, reference_cache.made_of_it.get(key))
     _store(tenant, kind, task.id, task.payload)
     remember(key, kind)
     return True
@@ -243,7 +246,7 @@ def kinds_of(part: Part, items: Sequence[Any]) -> list[tuple[Any, _Kind | None]]
         if kind is UNHEARD_OF:
             found.append((key, None))
         elif kind is None or not (kind.holds(part.tenant) and kind.is_as_stored(part.tenant)):
-            found.append((key, _kind(part.tenant, task, actor)))
+            found.append((key, _kind(part.tenant, task, actor, kind)))
     return found
 
 
@@ -282,33 +285,40 @@ def remember(key: Any, kind: Admitted | None) -> None:
     known[key] = kind
 
 
-def _kind(tenant: Tenant, task: Accepted, actor: str) -> _Kind:
+def _kind(tenant: Tenant, task: Accepted, actor: str, before: _Kind | None) -> _Kind:
+    """The kind of a task; ``before``: as it was known, which is not written out again where all is alike."""
     at = reference_cache.now()
     orders = active_policies.current(tenant.cell)
     narrow = rows.live_row(tenant.pk, task, at, at, orders)
     both = rows.task_row(tenant.pk, None, task, at, actor), narrow[: len(LIVE_COLUMNS)]
+    count = limits.count_of(tenant, n=1, urgent=urgent_of([task]), charged=1)
+    row = claimable([narrow])
+    opening = row.opens if row is not None else None
+    after = tuple(when - at if when is not None else None for when in (narrow.latest_start, narrow.promote_at))
+    pairs = [pair for names, values in zip(TABLES, both, strict=True) for pair in zip(names, values, strict=True)]
+    alike = (count, opening, after, *(value for name, value in pairs if name not in NOT_ALIKE))
+    found: dict[str, Any] = {
+        **admitted(tenant, task), "orders": orders, "admitted_by": components.own.id,
+        "arguments": reference_cache.arguments(task.spec.handler),
+        "most_bytes": tenant.plan.max_payload_bytes // admission.UTF8_MOST,
+    }  # fmt: skip
+    if before is not None and before.alike == alike:
+        return replace(before, **found)
     wide, wide_usual = _split(dict(zip(TASK_COLUMNS, both[0], strict=True)), USUAL_TASK)
     thin, thin_usual = _split(dict(zip(LIVE_COLUMNS, both[1], strict=True)), USUAL_LIVE)
     columns, usual = (wide, thin), (wide_usual, thin_usual)
     texts = tuple(dict(zip(names, _written(row), strict=True)) for names, row in zip(TABLES, both, strict=True))
-    count = limits.count_of(tenant, n=1, urgent=urgent_of([task]), charged=1)
     shared = [(table, name) for table, names in enumerate(columns) for name in names if name not in OWN]
     values = [*_written(count), *(None for _ in OF_TASK), *(texts[table][name] for table, name in shared)]
     names = [name for _, name in shared]
     own = len(count)
-    row = claimable([narrow])
-    opening = row.opens if row is not None else None
     statement = partial(store_statement, 1, 1, *columns, lone=True, usual=usual)
 
     return _Kind(
-        **admitted(tenant, task), orders=orders, admitted_by=components.own.id,
-        arguments=reference_cache.arguments(task.spec.handler),
-        most_bytes=tenant.plan.max_payload_bytes // admission.UTF8_MOST, count=count, opening=opening,
-        columns=columns, usual=usual, texts=(texts[0], texts[1]),
+        **found, count=count, opening=opening, columns=columns, usual=usual, texts=(texts[0], texts[1]),
         statement=statement(opens=False), opening_statement=statement(opens=True), values=values,
         opening_values=[*values, *_written([1, *opening, transitions.CLAIM_S])] if opening is not None else [],
-        own=own, moments=tuple(own + len(OF_TASK) + names.index(name) for name in VARY),
-        after=tuple(when - at if when is not None else None for when in (narrow.latest_start, narrow.promote_at)),
+        own=own, moments=tuple(own + len(OF_TASK) + names.index(name) for name in VARY), after=after, alike=alike,
     )  # fmt: skip
 
 

@@ -212,6 +212,25 @@ def test_a_kind_outlasts_looks_at_the_same_orders(
         submit(tenant, ECHO)
 
 
+def test_a_kind_that_is_the_same_is_not_written_out_again(tenant: Tenant, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(familiar, "KEPT_S", 0.0)
+    monkeypatch.setattr(active_policies, "TTL_S", -1.0)
+    submit(tenant, ECHO)
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("it was written out")
+
+    monkeypatch.setattr(familiar, "_split", refuse)
+    before, again = (rows(submit(tenant, {**ECHO, "args": [n]}).task_ids[0]) for n in range(2))
+    assert [{**row, **dict.fromkeys(OWN)} for row in before] == [{**row, **dict.fromkeys(OWN)} for row in again]
+    assert (before[0]["args"], again[0]["args"]) == ([0], [1])
+    choosing.choose("order", "shortest_first")
+    submit(tenant, ECHO)
+    limit(tenant, max_waiting=1)
+    with pytest.raises(AssertionError):
+        submit(tenant, ECHO)
+
+
 def test_what_is_at_fault_is_told_as_of_the_first(tenant: Tenant) -> None:
     schema = {"properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": False}
     Handler.objects.filter(name=HANDLER).update(schema=schema)
