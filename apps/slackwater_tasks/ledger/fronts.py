@@ -30,7 +30,9 @@ LOOK_S: Final = 1.0
 
 Entry = tuple[bool, float, int, int, int]
 """A line's place among its like: without a guarantee, what it was served lately for its weight, its rank, its number."""
+TURN: Final = 1
 RANK: Final = 2
+_by_turn: Final = itemgetter(slice(TURN, None))
 _by_rank: Final = itemgetter(slice(RANK, None))
 
 
@@ -121,11 +123,13 @@ class Foremost:
     """Finds the lines that may come to their turn among the next claims, and who waits only in others.
 
     Lines whose tasks ask for the same, in one category and pool, are served by turns, and each claim lets its tenant hold
-    more; so of those whose tenants hold nothing as many are enough as there are claims. The first by rank are among them as
-    well where rank may count before what was served lately: in a pool, among guaranteed shares, where past use counts as held,
-    in whole shares and so often alike, and where several tiers wait, as room is kept for what has waited longest. All lines of
-    tenants that hold something come along, and none of the others that may start nothing. The tenants of one client take one
-    turn between them: where one comes along all do.
+    more; so of those whose tenants hold nothing as many are enough as there are claims: those with a guaranteed share first,
+    then by what they were served lately, then by rank. Where a share rule may put it otherwise the first in that order are among
+    them as well: by rank alone in a pool, where past use counts as held, in whole shares and so often alike, and where several
+    tiers wait, as room is kept for what has waited longest; without regard to guaranteed shares in a pool. All lines of tenants
+    that hold something come along, and of those with a guaranteed share where past use counts as held, for which each rule has
+    an order of its own; none of the others that may start nothing. The tenants of one client take one turn between them: where
+    one comes along all do.
     """
 
     def __init__(self, known: Reference, tenants: Mapping[int, TenantView], pools: Collection[str],
@@ -159,8 +163,10 @@ class Foremost:
         for (*_, pool), entries in self._idle.items():
             entries.sort()
             self._choose(entries, most)
-            first, last = entries[0][:RANK], entries[-1][:RANK]
-            if first != last and (by_rank or pool is not None or not first[0]):
+            first, last = entries[0], entries[-1]
+            if pool is not None and first[:TURN] != last[:TURN]:
+                self._choose(sorted(entries, key=_by_turn), most)
+            if (by_rank or pool is not None) and first[:RANK] != last[:RANK]:
                 self._choose(sorted(entries, key=_by_rank), most)
         chosen.intersection_update(self._known.lines)
         for name in {self._known.lines[line_id].alike for line_id in chosen} - {""}:
@@ -169,21 +175,21 @@ class Foremost:
         return list(chosen)
 
     def _choose(self, entries: Iterable[Entry], most: int) -> None:
-        """Choose the first ``most``, of each client one."""
-        clients, left = set[str](), most
+        """Choose the first, until they are of ``most`` clients and tenants: of what is late one may have several lines."""
+        members = set[str | int]()
         for *_, line_id in entries:
-            if left <= 0:
-                break
-            client = self._known.lines[line_id].alike
-            if client not in clients:
-                self._chosen.add(line_id)
-                left -= 1
-                if client:
-                    clients.add(client)
+            info = self._known.lines[line_id]
+            member = info.alike or info.tenant_id
+            if member not in members:
+                if len(members) >= most:
+                    break
+                members.add(member)
+            self._chosen.add(line_id)
 
     def _sort(self, standing: Iterable[tuple[int, int, int]]) -> None:
         lines, tenants, split, cell = self._known.lines, self._tenants, self._known.split, self._cell
         idle, waiting, tiers, past_use = self._idle, self._waiting, self._tiers, self._past_use
+        remembers = self._remembers
         for line_id, group, rank in standing:
             info = lines.get(line_id)
             tenant = tenants.get(info.tenant_id) if info is not None else None
@@ -196,7 +202,9 @@ class Foremost:
                 self._chosen.add(line_id)
             elif not (info.paused or tenant.paused):
                 waiting[info.pool_id].add(info.tenant_id)
-                if tenant.max_in_flight != 0:
+                if tenant.guaranteed_permille and remembers:
+                    self._chosen.add(line_id)
+                elif tenant.max_in_flight != 0:
                     use = past_use.get(f"tenant {info.tenant_id}", 0.0) / (tenant.weight or 1) if past_use else 0.0
                     idle[_sort_of(info, group)].append((not tenant.guaranteed_permille, use, group, rank, line_id))
 
@@ -209,7 +217,9 @@ class Foremost:
             self._chosen.add(line_id)
         elif not (info.paused or tenant.paused):
             client.waits = True
-            if tenant.max_in_flight != 0:
+            if tenant.guaranteed_permille and self._remembers:
+                self._chosen.add(line_id)
+            elif tenant.max_in_flight != 0:
                 use = self._past_use.get(f"pool {name}", 0.0) / (tenant.weight or 1)
                 entry = (not tenant.guaranteed_permille, use, group, rank, line_id)
                 self._idle[_sort_of(info, group)].append(entry)
