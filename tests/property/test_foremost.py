@@ -42,7 +42,7 @@ POLICIES: list[tuple[str, dict[str, Any]]] = [
         {"levels": {"": {"policy": "fair", "parameters": {"pools": {"a": {"weight": 2}}}}, "b": {"policy": "equal"}}},
     ),
 ]
-SEEDS = (137, 166, 183, 200, 235)
+SEEDS = (137, 166, 183, 200, 235, 343, 373, 462, 519, 604, 651)
 """Worlds in which it once decided otherwise: a tenant with several late lines, guaranteed shares beside past use."""
 POOLS = {1: "a", 2: "b"}
 

@@ -126,10 +126,10 @@ class Foremost:
     more; so of those whose tenants hold nothing as many are enough as there are claims: those with a guaranteed share first,
     then by what they were served lately, then by rank. Where a share rule may put it otherwise the first in that order are among
     them as well: by rank alone in a pool, where past use counts as held, in whole shares and so often alike, and where several
-    tiers wait, as room is kept for what has waited longest; without regard to guaranteed shares in a pool. All lines of tenants
-    that hold something come along, and of those with a guaranteed share where past use counts as held, for which each rule has
-    an order of its own; none of the others that may start nothing. The tenants of one client take one turn between them: where
-    one comes along all do.
+    tiers wait, as room is kept for what has waited longest; without regard to guaranteed shares in a pool; and of those with a
+    guaranteed share, where past use counts as held, by rank and by past use over the guarantee. All lines of tenants that hold
+    something come along, and none of the others that may start nothing. The tenants of one client take one turn between them:
+    where one comes along all do.
     """
 
     def __init__(self, known: Reference, tenants: Mapping[int, TenantView], pools: Collection[str],
@@ -168,11 +168,21 @@ class Foremost:
                 self._choose(sorted(entries, key=_by_turn), most)
             if (by_rank or pool is not None) and first[:RANK] != last[:RANK]:
                 self._choose(sorted(entries, key=_by_rank), most)
+            if self._remembers and not first[0]:
+                guaranteed = [entry for entry in entries if not entry[0]]
+                self._choose(sorted(guaranteed, key=_by_rank), most)
+                self._choose(sorted(guaranteed, key=self._by_guarantee), most)
         chosen.intersection_update(self._known.lines)
         for name in {self._known.lines[line_id].alike for line_id in chosen} - {""}:
             if name in self._clients:
                 chosen.update(self._clients[name].lines)
         return list(chosen)
+
+    def _by_guarantee(self, entry: Entry) -> tuple[float, ...]:
+        """A line's place by past use over what is guaranteed to its tenant."""
+        _, use, *rank, line_id = entry
+        tenant = self._tenants[self._known.lines[line_id].tenant_id]
+        return (use * (tenant.weight or 1) / tenant.guaranteed_permille, *rank, line_id)
 
     def _choose(self, entries: Iterable[Entry], most: int) -> None:
         """Choose the first, until they are of ``most`` clients and tenants: of what is late one may have several lines."""
@@ -189,7 +199,6 @@ class Foremost:
     def _sort(self, standing: Iterable[tuple[int, int, int]]) -> None:
         lines, tenants, split, cell = self._known.lines, self._tenants, self._known.split, self._cell
         idle, waiting, tiers, past_use = self._idle, self._waiting, self._tiers, self._past_use
-        remembers = self._remembers
         for line_id, group, rank in standing:
             info = lines.get(line_id)
             tenant = tenants.get(info.tenant_id) if info is not None else None
@@ -202,9 +211,7 @@ class Foremost:
                 self._chosen.add(line_id)
             elif not (info.paused or tenant.paused):
                 waiting[info.pool_id].add(info.tenant_id)
-                if tenant.guaranteed_permille and remembers:
-                    self._chosen.add(line_id)
-                elif tenant.max_in_flight != 0:
+                if tenant.max_in_flight != 0:
                     use = past_use.get(f"tenant {info.tenant_id}", 0.0) / (tenant.weight or 1) if past_use else 0.0
                     idle[_sort_of(info, group)].append((not tenant.guaranteed_permille, use, group, rank, line_id))
 
@@ -217,9 +224,7 @@ class Foremost:
             self._chosen.add(line_id)
         elif not (info.paused or tenant.paused):
             client.waits = True
-            if tenant.guaranteed_permille and self._remembers:
-                self._chosen.add(line_id)
-            elif tenant.max_in_flight != 0:
+            if tenant.max_in_flight != 0:
                 use = self._past_use.get(f"pool {name}", 0.0) / (tenant.weight or 1)
                 entry = (not tenant.guaranteed_permille, use, group, rank, line_id)
                 self._idle[_sort_of(info, group)].append(entry)
