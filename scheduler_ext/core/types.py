@@ -110,7 +110,8 @@ class TaskView:
     long_us: int = 0
     """The run time that nine in ten of its runs do not exceed, or its cap; 0: not looked up."""
     alone: bool = False
-    """Must not share a batch (a single attempt allowed, or suspected of killing its worker)."""
+    """Must not share a batch (a single attempt allowed, or suspected of killing its worker). One that is known to be short
+    shares a slot all the same: what lies in a node's queue has not begun."""
     mutex_key: str | None = None
     mutex_limit: int = 1
     avoid_node: int | None = None
@@ -310,7 +311,7 @@ class Opening:
     slot_milli: int
     """Thousandths of a slot that each task takes."""
     expected_us: int
-    """The expected run time of each; 0: it takes a whole slot."""
+    """The expected run time of each; 0: a child takes each by itself."""
     places: int
     """So many tasks may come."""
     given: int = 0

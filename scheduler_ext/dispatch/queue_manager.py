@@ -70,7 +70,7 @@ class QueueManager:
             return
         entries: dict[tuple[int, WorkKind, QueueName], list[bytes]] = {}
         for d in decisions:
-            entry = encode(d.task_id, d.fence + 1, 0 if d.exclusive else d.expected_us or 1)
+            entry = encode(d.task_id, d.fence + 1, 0 if d.exclusive or d.alone else d.expected_us or 1)
             entries.setdefault((d.node_id, d.kind, d.queue), []).append(entry)
         with self.client.pipeline(transaction=False) as pipe:
             self._renew(pipe)

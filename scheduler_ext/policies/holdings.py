@@ -26,8 +26,8 @@ from scheduler_ext.policies.accounts import Account
 def need_of(line: LineView, task: TaskView) -> Hashable:
     """Everything that decides whether a node has room for a task."""
     return (
-        line.vector, line.labels, task.kind, task.handler_id, task.avoid_node, task.alone or bool(task.rates),
-        task.expected_us, task.long_us,
+        line.vector, line.labels, task.kind, task.handler_id, task.avoid_node, bool(task.rates), task.expected_us,
+        task.long_us,
     )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ def share_milli(expected_us: int) -> int:
 def short_milli(task: TaskView) -> int:
     """Thousandths of a process slot a short task takes; 0 for a task that takes a whole slot."""
     expected = task.expected_us
-    if expected is None or expected > SHORT_US or task.alone or task.kind is not PROCESS:
+    if expected is None or expected > SHORT_US or task.kind is not PROCESS:
         return 0
     # The start of a task with a rate is to be known exactly, and not to wait for others of a batch.
     return 0 if task.rates else share_milli(expected)

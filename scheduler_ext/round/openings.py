@@ -151,7 +151,7 @@ class _Examples:
         expected, each, count = example.expected_us, 1, EXAMPLES
         if example.kind in PER_CHILD:
             count = min(BESIDE_EXAMPLES, PER_CHILD[example.kind] // 2)
-        elif expected is not None and expected <= SHORT_US and not example.alone:
+        elif expected is not None and expected <= SHORT_US:
             each, count = max(1, MILLI // SHORT_EXAMPLES // share_milli(expected)), SHORT_EXAMPLES
             expected = max(1, expected) * each
         for _ in range(count):
@@ -177,8 +177,9 @@ def _widened(snapshot: Snapshot, examples: _Examples, decisions: tuple[Decision,
         before = found.get(key) or there.get(key)
         each = examples.each[decision.task_id]
         whole = decision.exclusive or _all_fit(nodes[decision.node_id], vectors[decision.line_id])
-        expected_us = 0 if decision.exclusive else max(1, decision.expected_us // each)
+        expected_us = max(1, decision.expected_us // each)
         milli = MILLI if decision.exclusive else share_milli(expected_us)
+        expected_us = 0 if decision.exclusive or decision.alone else expected_us
         if before is not None and milli < before.slot_milli < MILLI:
             # Only like can be added to what is there, and what is learnt of the shortest tasks never rests.
             milli, expected_us = before.slot_milli, before.expected_us

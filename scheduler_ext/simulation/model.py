@@ -21,7 +21,6 @@ class Job:
     """
 
     handler_id: ClassVar[int | None] = None
-    alone: ClassVar[bool] = True
     avoid_node: ClassVar[int | None] = None
     fence: ClassVar[int] = 0
 

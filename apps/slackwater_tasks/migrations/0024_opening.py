@@ -20,7 +20,7 @@ class Migration(migrations.Migration):
                 ('kind', models.CharField(max_length=10)),
                 ('queue', models.CharField(max_length=10)),
                 ('slot_milli', models.SmallIntegerField(help_text='Thousandths of a slot that each task takes.')),
-                ('expected_us', models.IntegerField(help_text='The expected run time; 0: it takes a whole slot.')),
+                ('expected_us', models.IntegerField(help_text='The expected run time; 0: a child takes each by itself.')),
                 ('places', models.IntegerField(help_text='So many tasks may still come; below zero: more came, and it is closed.')),
                 ('given', models.IntegerField(help_text='The places there were when it was last widened.')),
                 ('handler', models.ForeignKey(db_constraint=False, db_index=False, on_delete=django.db.models.deletion.CASCADE, related_name='+', to='slackwater_resources.handler')),

@@ -112,7 +112,7 @@ class Opening(models.Model):
     kind = models.CharField(max_length=10)
     queue = models.CharField(max_length=10)
     slot_milli = models.SmallIntegerField(help_text="Thousandths of a slot that each task takes.")
-    expected_us = models.IntegerField(help_text="The expected run time; 0: it takes a whole slot.")
+    expected_us = models.IntegerField(help_text="The expected run time; 0: a child takes each by itself.")
     places = models.IntegerField(help_text="So many tasks may still come; below zero: more came, and it is closed.")
     given = models.IntegerField(help_text="The places there were when it was last widened.")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from django.db import connection
@@ -50,8 +51,8 @@ class Cell:
         )
         assert self.dispatcher.keep_lead()
 
-    def submit(self, count: int, handler: str = "demo.echo", tenant: Tenant | None = None) -> None:
-        submit_many(tenant or self.tenant, [{"handler": handler}] * count)
+    def submit(self, count: int, handler: str = "demo.echo", tenant: Tenant | None = None, **fields: Any) -> None:
+        submit_many(tenant or self.tenant, [{"handler": handler, **fields}] * count)
 
     def learn(self, micros: float, tenant: Tenant | None = None, *, known: bool = True) -> None:
         with connection.cursor() as cur:
@@ -89,6 +90,22 @@ def test_where_all_find_room_the_next_rounds_look_further_at_once(cell: Cell) ->
     assert sum(result.claimed for result in found) == 1_000
     assert found[0].nominated <= 2 * FEW < found[-2].nominated
     assert len(found) <= 5
+
+
+def test_short_tasks_with_a_single_attempt_hold_nothing_up_and_run_by_themselves(cell: Cell) -> None:
+    """Each used to ask for a whole slot, for which the slots of all short tasks behind it were kept free."""
+    cell.learn(5)
+    for _ in range(10):
+        cell.submit(20)
+        cell.submit(1, total_attempts=1)
+    assert sum(result.claimed for result in cell.rounds()) == 210
+    once = {str(pk) for pk in LiveTask._plain.filter(total_attempts=1).values_list("pk", flat=True)}
+    batches = []
+    while batch := cell.dispatcher.queues.take(cell.node.pk, WorkKind.PROCESS)[0]:
+        batches.append({task_id for task_id, _ in batch})
+    assert sum(map(len, batches)) == 210
+    assert sorted(len(batch) for batch in batches if batch & once) == [1] * 10
+    assert max(map(len, batches)) >= 20
 
 
 def test_no_more_is_looked_at_than_there_is_room_for_work_of_its_kind(cell: Cell) -> None:

@@ -61,6 +61,13 @@ def test_short_tasks_get_half_of_what_the_slots_hold_ahead() -> None:
     assert sum(each.places for each in both) * milli <= 2 * MILLI
 
 
+def test_short_tasks_that_run_alone_get_as_much_and_are_taken_by_themselves() -> None:
+    (opening,) = decided(idle([came(1, expected_us=SHORT_US, alone=True)], [node(1, 1)]))
+    (batched,) = decided(idle([came(1, expected_us=SHORT_US)], [node(1, 1)]))
+    assert (opening.key, opening.expected_us) == ((1, 1, True), 0)
+    assert (opening.slot_milli, opening.places) == (batched.slot_milli, batched.places)
+
+
 def test_the_last_free_slot_is_given_too() -> None:
     seen = idle([came(1)], [node(1, exclusive_count={WorkKind.PROCESS: 1})])
     assert [each.places for each in decided(seen)] == [1]

@@ -269,10 +269,10 @@ def test_what_counts_as_short() -> None:
     assert short_milli(task("x", expected_us=1)) == 1
     assert short_milli(task("x", expected_us=20_000)) == 250
     assert short_milli(task("x", expected_us=401)) == 6
+    assert short_milli(task("x", expected_us=401, alone=True)) == 6, "it has no batch, and no need of a whole slot"
     for whole in (
         task("x", expected_us=20_001),
         task("x"),
-        task("x", expected_us=1, alone=True),
         task("x", expected_us=1, kind=WorkKind.SCRIPT),
     ):
         assert short_milli(whole) == 0
