@@ -34,6 +34,8 @@ VALID = st.fixed_dictionaries(
         "priority": st.sampled_from([0, 1, True, 1.0, 7]),
         "tags": st.lists(st.sampled_from(["a", "b"]), max_size=2),
         "mutex_key": st.sampled_from(["", "k"]),
+        "name": st.text(max_size=2) | st.just("x" * 201),
+        "depends_on": st.lists(st.sampled_from(["a", "", "a"]), max_size=2),
     },
 )
 ITEMS = st.lists(st.one_of(VALID, st.dictionaries(KEYS, VALUES, max_size=4), VALUES), min_size=1, max_size=6)
@@ -60,7 +62,7 @@ def test_together_as_one_by_one(items: list[Any]) -> None:
     specs, payloads = parse_tasks(items, "tasks")
     assert payloads == [spec.payload for spec in expected]
     for spec, alone in zip(specs, expected, strict=True):
-        for name in set(alone.__dataclass_fields__) - {"args", "kwargs", "payload"}:
+        for name in set(alone.__dataclass_fields__) - {"args", "kwargs", "payload", "shape"}:
             value, wanted = getattr(spec, name), getattr(alone, name)
             assert (value, value.__class__) == (wanted, wanted.__class__), name
 

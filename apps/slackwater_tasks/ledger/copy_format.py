@@ -34,7 +34,7 @@ def text(value: Any) -> str:
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, UUID):
-        return str(value)
+        return uuid_text(value)
     if isinstance(value, (list, tuple)):
         return ("{" + ",".join(map(element, value)) + "}").translate(_ESCAPES)
     raise TypeError(f"no COPY text for {type(value).__name__}")

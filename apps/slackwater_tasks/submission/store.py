@@ -109,7 +109,7 @@ class Part:
     @cached_property
     def kinds(self) -> list[Any]:
         # One specification means one tier, line, handler and cap: what is left of a row is the same.
-        return [(*_alike(task), actor) for task, actor in zip(self.tasks, self.actors, strict=True)]
+        return [(*_alike(task), task.spec.name, actor) for task, actor in zip(self.tasks, self.actors, strict=True)]
 
     def rows(self, at: datetime) -> NewRows:
         tenant, tasks, n = self.tenant, self.tasks, len(self.tasks)
@@ -126,7 +126,7 @@ class Part:
             tenant, limits.count_of(tenant, n=n, urgent=urgent_of(tasks), charged=n),
             self.kinds, [(task.id, *task.payload) for task in tasks],
             lambda place: wide(items[place]), lambda place: narrow(tasks[place]),
-            partial(copy_format.alike, items, lambda item: (id(item[0].spec), item[1]), wide, _WIDE_VARIES),
+            partial(copy_format.alike, items, lambda item: (_shape(item[0]), item[1]), wide, _WIDE_VARIES),
             partial(copy_format.alike, tasks, _alike, narrow, _NARROW_VARIES),
         )  # fmt: skip
 
@@ -199,15 +199,21 @@ _WIDE_VARIES: Final[Sequence[tuple[int, Callable[[tuple[Accepted, str]], str]]]]
     (TASK_COLUMNS.index("id"), lambda item: copy_format.uuid_text(item[0].id)),
     (TASK_COLUMNS.index("args"), lambda item: copy_format.json_text(item[0].payload[0])),
     (TASK_COLUMNS.index("kwargs"), lambda item: copy_format.json_text(item[0].payload[1])),
+    (TASK_COLUMNS.index("name"), lambda item: copy_format.text(item[0].spec.name)),
 )
 _NARROW_VARIES: Final[Sequence[tuple[int, Callable[[Accepted], str]]]] = (
     (GRAPH_COLUMNS.index("task_id"), lambda task: copy_format.uuid_text(task.id)),
 )
 
 
+def _shape(task: Accepted) -> int:
+    """The same for tasks whose wide rows differ in their ids, arguments and names alone."""
+    return id(task.spec.shape or task.spec)
+
+
 def _alike(task: Accepted) -> Any:
     """The columns in which the live rows of two tasks differ, beside their ids."""
-    known = (id(task.spec), task.pending, task.has_children)
+    known = (_shape(task), bool(task.spec.depends_on), task.pending, task.has_children)
     return known if task.weight is None else (*known, task.weight, task.inherited, task.line_id)
 
 
