@@ -32,7 +32,8 @@ record is waited for until the record says so too.
 - **Throughput**: from before the first submission to the last task recorded as finished.
 - **CPU**: user and system seconds of the producer, all workers and both servers, for 1,000 tasks.
 - **Submission**: while no worker runs; in bulk by the cheapest call the peer offers, one by one by the plain call.
-- **Idle start**: from the call to the function's first line, one lone task at a time.
+- **Idle start**: from the call to the function's first line, one lone task at a time. The first six, which open
+  connections, plan statements and make what lasts, stand apart in the lines (`lat_cold_ms`).
 - **Start at half load**: the same while tasks arrive at random at half of the peer's own throughput; what is due at the
   same moment is submitted by one call.
 """

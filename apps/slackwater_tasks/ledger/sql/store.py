@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Final, NamedTuple, get_type_hints
 
@@ -144,8 +144,14 @@ def _typed(model: type[models.Model], columns: Sequence[str], first: int) -> lis
     return [f"${n}::{kind}" for n, kind in enumerate(_types(model, columns), first)]
 
 
+@cache
+def _known_types(model: type[models.Model]) -> Mapping[str, str]:
+    """The types of a table's columns; Django takes as long to find them all as a lone task takes to be stored."""
+    return {field.attname: field.db_type(connection) or "" for field in model._meta.concrete_fields}
+
+
 def _types(model: type[models.Model], columns: Sequence[str]) -> list[str]:
-    known = {field.attname: field.db_type(connection) or "" for field in model._meta.concrete_fields}
+    known = _known_types(model)
     # Without its length: a value too long is refused as the column has it, not cut by the cast.
     return [re.sub(r"\(\d+\)", "", known[column]) for column in columns]
 
@@ -155,10 +161,9 @@ def _insert(label: str, model: type[models.Model], own: Mapping[str, str], colum
     """The part that inserts rows; ``usual``: columns with one value; ``claimed``: those of rows that take an opening."""
     shared = [column for column in columns if column not in own]
     names = ", ".join(shared)
-    known = {field.attname: field.db_type(connection) or "" for field in model._meta.concrete_fields}
     types = _types(model, shared)
     values = {name: f"given.{source}" for name, source in own.items()} | {name: f"v.{name}" for name in shared}
-    values |= {name: f"{text}::{known[name]}" for name, text in usual}
+    values |= {name: f"{text}::{_known_types(model)[name]}" for name, text in usual}
     values |= {name: text.replace(f"v.{name}", values.get(name, "NULL")) for name, text in claimed.items()}
     return f"""{label} AS (
     INSERT INTO {model._meta.db_table} ({", ".join(values)})
