@@ -108,12 +108,12 @@ def nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def scans(plan: Mapping[str, Any], tables: Collection[str] = frozenset(HOT)) -> Scans:
-    """Every scan of ``tables``."""
+    """Every scan of ``tables``, less the look-ups of rows where they are known to stand."""
     found: Scans = set()
     bitmap = [node["Index Name"] for node in nodes(plan) if node["Node Type"] == "Bitmap Index Scan"]
     for node in nodes(plan):
         table = node.get("Relation Name")
-        if table and table in tables and node["Node Type"].endswith("Scan"):
+        if table and table in tables and node["Node Type"].endswith("Scan") and node["Node Type"] != "Tid Scan":
             index = node.get("Index Name") or (bitmap[0] if node["Node Type"].startswith("Bitmap") else "")
             found.add((table, index))
     return found

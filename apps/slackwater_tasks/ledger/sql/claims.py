@@ -33,10 +33,12 @@ NEXT = named("""CASE WHEN started.has_children THEN (
             SELECT d.child_id FROM slackwater_tasks_dependency d WHERE d.parent_id = started.task_id LIMIT 2) edge
         LEFT JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[edge.child_id])
             AND l.state = :state.BLOCKED AND l.pending = 1 HAVING count(*) = 1) END""")
+# A row that is locked stays where it is, so it is not looked for by its key again. One that was edited after the statement
+# began stands elsewhere, where the statement does not see it yet: the next round claims it.
 CLAIM = named(f"""
 WITH {LEAD},
 chosen AS (
-    SELECT l.task_id, given.node, given.milli
+    SELECT l.ctid AS place, given.node, given.milli
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(nodes)s::int[], %(millis)s::int[]) AS given(id, fence, node, milli)
     JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id])
     WHERE l.state = :state.READY AND l.fence = given.fence AND EXISTS (SELECT 1 FROM lead)
@@ -45,7 +47,7 @@ UPDATE slackwater_tasks_livetask l SET state = :state.QUEUED, fence = l.fence + 
     slot_milli = chosen.milli, batch = 0,
     queued_at = clock_timestamp(), claim_expires_at = clock_timestamp() + %(ttl)s * interval '1 second',
     mutex_fence = CASE WHEN l.mutex_key IS NOT NULL THEN nextval('slackwater_tasks_mutex_fence') END
-FROM chosen WHERE l.task_id = ANY(ARRAY[chosen.task_id]) RETURNING l.task_id::text
+FROM chosen WHERE l.ctid = chosen.place RETURNING l.task_id::text
 """)  # noqa: S608 - statements of ours
 
 
