@@ -176,10 +176,7 @@ def hot_queries(ledger: Ledger) -> dict[str, tuple[str, Any, Scans]]:
         "late": (sql.due.LATE, (100,), {("slackwater_tasks_livetask", "slackwater_live_late")}),
         "promote": (sql.due.PROMOTE, (ids, [ledger.lines[0]] * BATCH), {LIVE_KEY, TASK_KEY, TASK_TENANT}),
         "in flight": (sql.snapshot.IN_FLIGHT, None, {("slackwater_tasks_livetask", "slackwater_live_in_flight")}),
-        "mutex held": (
-            sql.snapshot.MUTEX_HELD, None,
-            {("slackwater_tasks_livetask", "slackwater_live_mutex"), ("slackwater_tasks_livetask", "slackwater_live_in_flight")},
-        ),
+        "mutex held": (sql.snapshot.MUTEX_HELD, None, {("slackwater_tasks_livetask", "slackwater_live_mutex")}),
     }  # fmt: skip
 
 

@@ -60,7 +60,7 @@ WITH started AS (
         AND {STARTS} AND {LEASED}
     RETURNING l.task_id, l.tenant_id, l.fence, l.attempts, l.has_children){tell}
 SELECT started.task_id::text, started.fence, started.tenant_id, {WORK}, started.attempts + 1, t.name, t.workflow_id::text,
-    extract(epoch FROM statement_timestamp())::float8, {NEXT}
+    date_part('epoch', statement_timestamp()), {NEXT}
 FROM started JOIN slackwater_tasks_task t ON {task_of("started")}
 """)  # noqa: S608 - statements of ours
 
@@ -76,7 +76,7 @@ notices AS (
 # What a start without an answer had started: nobody else has the claims, and none has begun.
 STARTED = named(f"""
 SELECT l.task_id::text, l.fence, l.tenant_id, {WORK}, l.attempts + 1, t.name, t.workflow_id::text,
-    extract(epoch FROM l.started_at)::float8, NULL
+    date_part('epoch', l.started_at), NULL
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
 JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id])
 JOIN slackwater_tasks_task t ON {task_of("l")}
@@ -96,7 +96,7 @@ WITH back AS (
 noted AS (
     INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
     SELECT task_id, tenant_id, %(from_state)s, :state.READY, fence, %(actor)s, %(reason)s FROM back)
-SELECT back.task_id::text, back.mutex_key, back.tenant_id, t.workflow_id::text, extract(epoch FROM statement_timestamp())::float8
+SELECT back.task_id::text, back.mutex_key, back.tenant_id, t.workflow_id::text, date_part('epoch', statement_timestamp())
 FROM back JOIN slackwater_tasks_task t ON {task_of("back")}
 """)  # noqa: S608 - statements of ours
 
@@ -104,7 +104,7 @@ FROM back JOIN slackwater_tasks_task t ON {task_of("back")}
 UNBEGUN = named("""
 SELECT l.task_id::text, l.line_id, l.fence, l.rank_group, l.rank, l.kind, l.handler_id, l.priority,
        l.alone OR l.total_attempts = 1, l.mutex_key, l.mutex_limit, l.last_node,
-       extract(epoch FROM l.latest_start)::float8, n.id, n.name
+       date_part('epoch', l.latest_start), n.id, n.name
 FROM slackwater_tasks_livetask l JOIN slackwater_resources_node n ON n.id = l.node_id
 WHERE l.phase = :phase.IN_FLIGHT AND l.state = :state.QUEUED AND n.cell = %s
     AND l.queued_at < clock_timestamp() - %s * interval '1 second' ORDER BY l.queued_at, l.task_id
