@@ -352,3 +352,14 @@ def test_a_start_enters_nothing_into_any_index(backlog: Ledger) -> None:
             assert after is not None
             seen.append([now - then for now, then in zip(after, before, strict=True)])
     assert seen == [[BATCH, 0], [BATCH, BATCH]]
+
+
+def test_statistics_of_the_busiest_tables_come_from_few_rows() -> None:
+    """The column that wants the most rows decides how many are read, and a new column wants the server's default."""
+    sampled = """
+        SELECT attrelid::regclass || '.' || attname FROM pg_attribute WHERE attnum > 0 AND NOT attisdropped
+        AND attrelid = ANY(%s::regclass[]) AND attstattarget IS DISTINCT FROM 20
+    """
+    with connection.cursor() as cur:
+        cur.execute(sampled, (sorted(HOT),))
+        assert cur.fetchall() == []
