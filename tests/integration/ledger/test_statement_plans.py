@@ -117,7 +117,7 @@ PLANS: dict[str, dict[str, str]] = {
     "snapshot": {
         "NODES": "",
         "IN_FLIGHT": "livetask.in_flight",
-        "MUTEX_HELD": "livetask.in_flight livetask.mutex",
+        "MUTEX_HELD": "livetask.mutex",
         "WANTS_ROOM": "livetask.ready",
         "NOMINATE": "livetask.ready",
         "NOMINATE_OF": "livetask.ready",

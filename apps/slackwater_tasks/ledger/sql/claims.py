@@ -33,10 +33,12 @@ NEXT = named("""CASE WHEN started.has_children THEN (
             SELECT d.child_id FROM slackwater_tasks_dependency d WHERE d.parent_id = started.task_id LIMIT 2) edge
         LEFT JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[edge.child_id])
             AND l.state = :state.BLOCKED AND l.pending = 1 HAVING count(*) = 1) END""")
+# A row that is locked stays where it is, so it is not looked for by its key again. One that was edited after the statement
+# began stands elsewhere, where the statement does not see it yet: the next round claims it.
 CLAIM = named(f"""
 WITH {LEAD},
 chosen AS (
-    SELECT l.task_id, given.node, given.milli
+    SELECT l.ctid AS place, given.node, given.milli
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(nodes)s::int[], %(millis)s::int[]) AS given(id, fence, node, milli)
     JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id])
     WHERE l.state = :state.READY AND l.fence = given.fence AND EXISTS (SELECT 1 FROM lead)
@@ -45,7 +47,7 @@ UPDATE slackwater_tasks_livetask l SET state = :state.QUEUED, fence = l.fence + 
     slot_milli = chosen.milli, batch = 0,
     queued_at = clock_timestamp(), claim_expires_at = clock_timestamp() + %(ttl)s * interval '1 second',
     mutex_fence = CASE WHEN l.mutex_key IS NOT NULL THEN nextval('slackwater_tasks_mutex_fence') END
-FROM chosen WHERE l.task_id = ANY(ARRAY[chosen.task_id]) RETURNING l.task_id::text
+FROM chosen WHERE l.ctid = chosen.place RETURNING l.task_id::text
 """)  # noqa: S608 - statements of ours
 
 
@@ -58,7 +60,7 @@ WITH started AS (
         AND {STARTS} AND {LEASED}
     RETURNING l.task_id, l.tenant_id, l.fence, l.attempts, l.has_children){tell}
 SELECT started.task_id::text, started.fence, started.tenant_id, {WORK}, started.attempts + 1, t.name, t.workflow_id::text,
-    extract(epoch FROM statement_timestamp())::float8, {NEXT}
+    date_part('epoch', statement_timestamp()), {NEXT}
 FROM started JOIN slackwater_tasks_task t ON {task_of("started")}
 """)  # noqa: S608 - statements of ours
 
@@ -74,7 +76,7 @@ notices AS (
 # What a start without an answer had started: nobody else has the claims, and none has begun.
 STARTED = named(f"""
 SELECT l.task_id::text, l.fence, l.tenant_id, {WORK}, l.attempts + 1, t.name, t.workflow_id::text,
-    extract(epoch FROM l.started_at)::float8, NULL
+    date_part('epoch', l.started_at), NULL
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
 JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id])
 JOIN slackwater_tasks_task t ON {task_of("l")}
@@ -94,7 +96,7 @@ WITH back AS (
 noted AS (
     INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
     SELECT task_id, tenant_id, %(from_state)s, :state.READY, fence, %(actor)s, %(reason)s FROM back)
-SELECT back.task_id::text, back.mutex_key, back.tenant_id, t.workflow_id::text, extract(epoch FROM statement_timestamp())::float8
+SELECT back.task_id::text, back.mutex_key, back.tenant_id, t.workflow_id::text, date_part('epoch', statement_timestamp())
 FROM back JOIN slackwater_tasks_task t ON {task_of("back")}
 """)  # noqa: S608 - statements of ours
 
@@ -102,7 +104,7 @@ FROM back JOIN slackwater_tasks_task t ON {task_of("back")}
 UNBEGUN = named("""
 SELECT l.task_id::text, l.line_id, l.fence, l.rank_group, l.rank, l.kind, l.handler_id, l.priority,
        l.alone OR l.total_attempts = 1, l.mutex_key, l.mutex_limit, l.last_node,
-       extract(epoch FROM l.latest_start)::float8, n.id, n.name
+       date_part('epoch', l.latest_start), n.id, n.name
 FROM slackwater_tasks_livetask l JOIN slackwater_resources_node n ON n.id = l.node_id
 WHERE l.phase = :phase.IN_FLIGHT AND l.state = :state.QUEUED AND n.cell = %s
     AND l.queued_at < clock_timestamp() - %s * interval '1 second' ORDER BY l.queued_at, l.task_id

@@ -44,7 +44,7 @@ noted AS (
     INSERT INTO slackwater_tasks_taskevent (task_id, tenant_id, from_state, to_state, fence, actor, reason)
     SELECT task_id, tenant_id, :state.READY, :state.READY, fence, 'dispatcher', why FROM moved WHERE told)
 SELECT m.task_id::text, :state.READY, m.tenant_id, t.workflow_id::text, m.why,
-    extract(epoch FROM statement_timestamp())::float8 FROM moved m
+    date_part('epoch', statement_timestamp()) FROM moved m
 JOIN slackwater_tasks_task t ON {task_of("m")} WHERE m.told
 """)  # noqa: S608 - a number of ours
 # Those whose client gives up then (2), and those whose client is only told so (3).

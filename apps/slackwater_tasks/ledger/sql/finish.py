@@ -173,5 +173,5 @@ dead AS (
     WHERE %(final)s = :state.FAILED ON CONFLICT (task_id) DO NOTHING),
 {counted("done")}
 SELECT id::text, has_children, mutex_key, tenant_id, workflow_id::text, why,
-    extract(epoch FROM statement_timestamp())::float8 FROM done
+    date_part('epoch', statement_timestamp()) FROM done
 """)  # noqa: S608 - statements of ours

@@ -79,7 +79,7 @@ done AS (
 SELECT done.id::text, done.state, done.release_pending, done.mutex_key, done.tenant_id, done.workflow_id::text,
     done.finished, begun.* FROM done LEFT JOIN (
         SELECT started.low, started.task_id::text, started.fence, started.tenant_id, {WORK}, started.attempts + 1, t.name,
-            t.workflow_id::text, extract(epoch FROM statement_timestamp())::float8, {NEXT}
+            t.workflow_id::text, date_part('epoch', statement_timestamp()), {NEXT}
         FROM started JOIN slackwater_tasks_task t ON {task_of("started")}) begun ON true
 """)  # noqa: S608 - statements of ours
 

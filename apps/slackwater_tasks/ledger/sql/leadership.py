@@ -35,7 +35,7 @@ SELECT id FROM slackwater_resources_node WHERE cell = %s AND state IN ('lost', '
 ORDER BY lease_expires_at DESC LIMIT %s
 """
 _HELD = """
-SELECT l.task_id::text, l.fence, l.state, l.batch, l.total_attempts, extract(epoch FROM l.started_at)::float8, l.node_id
+SELECT l.task_id::text, l.fence, l.state, l.batch, l.total_attempts, date_part('epoch', l.started_at), l.node_id
 FROM slackwater_tasks_livetask l"""
 HELD_BY_GONE = named(f"""{_HELD} JOIN slackwater_resources_node n ON n.id = l.node_id
 WHERE l.phase = :phase.IN_FLIGHT AND n.state IN ('lost', 'left') LIMIT %s

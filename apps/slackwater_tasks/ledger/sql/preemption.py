@@ -59,9 +59,9 @@ RETURNING r.task_id::text
 # What runs in a slot of its own and could be asked to make room.
 TURNS = named("""
 SELECT l.task_id::text, l.fence, l.line_id, l.node_id, l.rank_group, l.rank, l.handler_id,
-    l.alone OR l.total_attempts = 1, l.priority, l.mutex_key, l.mutex_limit, extract(epoch FROM l.latest_start)::float8,
+    l.alone OR l.total_attempts = 1, l.priority, l.mutex_key, l.mutex_limit, date_part('epoch', l.latest_start),
     extract(epoch FROM clock_timestamp() - l.started_at)::float8, coalesce(r.declared, false), coalesce(r.level, 0),
-    r.asked_fence = l.fence, coalesce(h.idempotent, false), extract(epoch FROM t.submitted_at)::float8, t.cap_ms,
+    r.asked_fence = l.fence, coalesce(h.idempotent, false), date_part('epoch', t.submitted_at), t.cap_ms,
     l.kind, coalesce(l.path_us, 0), l.work_us
 FROM slackwater_tasks_livetask l JOIN slackwater_tasks_task t ON t.id = l.task_id
 LEFT JOIN slackwater_tasks_resumable r ON r.task_id = l.task_id LEFT JOIN slackwater_resources_handler h ON h.id = l.handler_id
