@@ -156,11 +156,6 @@ def _types(model: type[models.Model], columns: Sequence[str]) -> list[str]:
     return [re.sub(r"\(\d+\)", "", known[column]) for column in columns]
 
 
-@cache  # Django works each out anew, which was a fourth of what the first lone submission of a process took
-def _types_of(model: type[models.Model]) -> Mapping[str, str]:
-    return {field.attname: field.db_type(connection) or "" for field in model._meta.concrete_fields}
-
-
 def _insert(label: str, model: type[models.Model], own: Mapping[str, str], columns: Sequence[str], kinds: int,
             first: int, usual: Fixed = (), claimed: Mapping[str, str] = MappingProxyType({})) -> str:  # fmt: skip
     """The part that inserts rows; ``usual``: columns with one value; ``claimed``: those of rows that take an opening."""
