@@ -54,7 +54,7 @@ mine AS (
     SELECT alike.* FROM alike JOIN slackwater_tasks_opening o USING (line_id, handler_id, alone)
     FOR UPDATE OF o SKIP LOCKED),
 place AS (
-    UPDATE slackwater_tasks_opening o SET places = o.places - alike.n FROM mine AS alike, {openings.BESIDE}
+    UPDATE slackwater_tasks_opening o SET places = o.places - alike.n FROM mine AS alike
     WHERE (o.line_id, o.handler_id, o.alone) = (alike.line_id, alike.handler_id, alike.alone) AND o.places > 0
         AND {openings.HOLDS}
     RETURNING o.line_id, o.handler_id, o.alone, o.places + alike.n AS had, {openings.PLACE}),

@@ -50,7 +50,7 @@ mine AS (
     SELECT o.line_id, o.handler_id, o.alone FROM next JOIN slackwater_tasks_opening o USING (line_id, handler_id, alone)
     WHERE EXISTS (SELECT 1 FROM counted) FOR UPDATE OF o SKIP LOCKED),
 place AS (
-    UPDATE slackwater_tasks_opening o SET places = o.places - 1 FROM mine, {openings.BESIDE}
+    UPDATE slackwater_tasks_opening o SET places = o.places - 1 FROM mine
     WHERE (o.line_id, o.handler_id, o.alone) = (mine.line_id, mine.handler_id, mine.alone) AND o.places > 0
         AND o.node_id = %(node)s AND o.kind = 'process' AND {openings.HOLDS} AND {LEASED}
     RETURNING o.slot_milli, 2 * o.places < o.given AS low),
