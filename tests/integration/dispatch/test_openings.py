@@ -221,6 +221,10 @@ def test_what_is_paused_lost_or_led_by_another_claims_nothing(made: Callable[...
     handler.update(paused=True)
     assert stored(tenant) is TaskState.READY
     handler.update(paused=False)
+    moved = type(tenant).objects.filter(pk=tenant.pk)
+    moved.update(cell="elsewhere")
+    assert stored(tenant) is TaskState.READY
+    moved.update(cell=tenant.cell)
     type(node).objects.filter(pk=node.pk).update(state="draining")
     assert stored(tenant) is TaskState.READY
     type(node).objects.filter(pk=node.pk).update(state="active", lease_expires_at=timezone.now())

@@ -60,9 +60,10 @@ PARAMETERS: Final = 4
 
 
 # Where an opening o holds: nothing is paused, its node and its leader are there, and the tenant has not moved. Each is looked
-# up by itself: to find the best order of six joins took longer than all else that is planned of a lone submission.
+# up by itself: a join of the six tables took longer to plan than all else of a lone submission.
 HOLDS = """(SELECT NOT line.paused AND (
-            SELECT NOT tenant.paused AND tenant.cell = o.cell FROM slackwater_tenants_tenant tenant WHERE tenant.id = line.tenant_id)
+            SELECT NOT tenant.paused AND tenant.cell = o.cell
+                FROM slackwater_tenants_tenant tenant WHERE tenant.id = line.tenant_id)
             FROM slackwater_tasks_line line WHERE line.id = o.line_id)
         AND (SELECT NOT handler.paused FROM slackwater_resources_handler handler WHERE handler.id = o.handler_id)
         AND (SELECT node.state = 'active' AND node.lease_expires_at > clock_timestamp()
