@@ -309,6 +309,25 @@ class Ledger:
         elif node.batch_milli > node.batch_stays:
             self._place(node)
 
+    def more_short(self, node: Node, shape: Shape, milli: int) -> int:
+        """How many short tasks of a shape the node that is found for them takes before anything but its counts changes."""
+        if node.reserved is not None or node.batch_count < node.children or not fits(shape.vector, node.batch_peak):
+            return 0
+        return (min(node.batch_stays, node.children * MILLI) - node.batch_milli) // milli
+
+    def take_more_short(self, node: Node, milli: int, tasks: int) -> None:
+        """Add so many of them to the node's batches."""
+        self.used_milli[PROCESS] += milli * tasks
+        node.batch_milli += milli * tasks
+        node.batch_count += tasks
+
+    def below_for(self, ceiling_permille: int, kind: WorkKind, milli: int) -> int:
+        """How many tasks that take slots alone may start, one after the other, each while it is below a ceiling."""
+        if not self.below(ceiling_permille, kind):
+            return 0
+        left = ceiling_permille * self.slots_milli[kind] - self.used_milli[kind] * 1000
+        return -(-left // (1000 * milli))
+
     def _enter(self, node: Node) -> None:
         node.size = max([part * whole for part, whole in zip(self._parts, node.capacity, strict=True)])
         for dimension, free in enumerate(node.free):
