@@ -374,7 +374,7 @@ class PgRoundStore(RoundStore):
         fronts = found if found is not None else self.db.conn.execute(sql.snapshot.FRONTS).fetchall()
         numbers, groups, ranks = (each or () for each in fronts[0])
         known, use = self.reference, self.past.use
-        if set(numbers) - known.lines.keys():
+        if not all(map(known.lines.__contains__, numbers)):
             self._refresh(force=True)  # what belongs to new tenants is looked at by the next round
         past_use = use.grown if use is not None else {}
         remembers = bool(getattr(self.share(), "memory_s", 0))
