@@ -26,6 +26,8 @@ CROWD: Final = 256
 """A round looks at every line while no more than this are active."""
 HEADS_IN_CROWD: Final = 2
 """The least number of tasks of a line that a round looks at where it does not look at all lines."""
+SHORT_LINE: Final = 8
+"""To read so many tasks of a line is less than to look for the next line."""
 LOOK_S: Final = 1.0
 """Seconds between two looks at what waits while no node has room."""
 
@@ -52,8 +54,17 @@ class Depth:
         self._kinds: Collection[WorkKind] = tuple(WorkKind)
         """The kinds of work that stood at the heads of lines."""
         self._seen = 0
+        self.in_turn = FEW
+        """How many tasks to read one after the other to see where lines stand, before each next one is looked for."""
         self.reach = 0
         """The room that what is looked at may need."""
+
+    def stood(self, lines: int) -> None:
+        """Note of how many lines the tasks were that were read one after the other: while lines are short, more are."""
+        if lines * SHORT_LINE >= self.in_turn:
+            self.in_turn = min(4 * self.in_turn, SHORT_LINE * self._lines + FEW)
+        else:
+            self.in_turn = max(FEW, self.in_turn // 4)
 
     def measure(self, nodes: Sequence[NodeView], given: Sequence[Opening]) -> int:
         """The most tasks that the nodes, and what is ``given`` ahead, could take.
