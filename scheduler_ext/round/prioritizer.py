@@ -197,7 +197,7 @@ class _Round:
             ):  # fmt: skip
                 break
             decisions.append(Decision(each.task_id, line.line_id, node.node_id, kind, queue, each.fence, expected or 0,
-                                      False, handler, False))  # fmt: skip
+                                      exclusive=False, handler_id=handler))  # fmt: skip
         if started := len(decisions) - before:
             self.gate.count_more(line, task, milli, node, started)
             self._chooser.accept_next(line, task, milli, started)
