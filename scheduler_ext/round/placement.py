@@ -8,7 +8,7 @@ node holds for them their largest vector times that number.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from scheduler_ext.core.labels import RESERVED, Labels, admits
@@ -65,13 +65,14 @@ class Ledger:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def has_room(self, kinds: Iterable[WorkKind] = tuple(WorkKind)) -> bool:
-        """Whether every node is out of slots for all of these kinds of work."""
-        orders = self._orders
-        for kind in kinds:  # noqa: SIM110 - a generator would cost more than the question
-            if orders[kind] or (kind is PROCESS and self._batch):
-                return True
-        return False
+    def has_room(self, kinds: Collection[WorkKind] = tuple(WorkKind)) -> bool:
+        """Whether any node has a slot for any of these kinds of work."""
+        return any(self.rooms(kinds))
+
+    def rooms(self, kinds: Collection[WorkKind]) -> list[Sequence[object]]:
+        """What is all empty once no node has a slot for any of these kinds; it changes as the round goes on."""
+        rooms: list[Sequence[object]] = [self._orders[kind] for kind in kinds]
+        return [*rooms, self._batch] if PROCESS in kinds else rooms
 
     def utilization_permille(self, kinds: Iterable[WorkKind] = tuple(WorkKind)) -> int:
         """The utilization of the cell in thousandths: the highest among the slots of these kinds and the resources."""

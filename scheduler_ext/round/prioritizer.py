@@ -95,8 +95,8 @@ class _Round:
         before = ledger.utilization_permille()
         wanted = {task.kind for line in self._snapshot.lines for task in line.heads}
         kept = self._make_room(wanted)
-        served = None
-        while len(decisions) < limit and ledger.has_room(wanted):
+        served, rooms = None, ledger.rooms(wanted)
+        while len(decisions) < limit and any(rooms):
             picked = chooser.pick()
             if picked is None:
                 break
