@@ -141,7 +141,10 @@ class Account:
                     amount = held[dimension] = amount + need
                 if (share := amount * part) > best:
                     best = share
-        self._now_holds(best, before)
+        self.share = best
+        self.version += 1
+        if self.kept:
+            self._keeps_less(before)
 
     def take(self, kind: WorkKind, milli: int, vector: Vector) -> None:
         """The same for a task that starts: of what it does not ask for the share stays, so it is not looked at."""
@@ -158,13 +161,15 @@ class Account:
                     amount = held[dimension] = held[dimension] + need
                     if (share := amount * part) > best:
                         best = share
-        self._now_holds(best, before)
-
-    def _now_holds(self, share: int, before: int) -> None:
-        self.share = share
+        self.share = best
         self.version += 1
-        if self.kept and self.parent is not None:
-            self.parent.kept_below += self._keeps(share) - self._keeps(before)
+        if self.kept:
+            self._keeps_less(before)
+
+    def _keeps_less(self, before: int) -> None:
+        """Tell the account above how much is still kept free for it, now that it holds another share than before."""
+        if self.parent is not None:
+            self.parent.kept_below += self._keeps(self.share) - self._keeps(before)
 
     def keep(self, kept: int) -> None:
         """Keep so much of the guaranteed share free while it is idle."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -59,6 +60,12 @@ class Chooser(Protocol):
 
     def accept(self, line: LineView, task: TaskView, milli: int = MILLI) -> None:
         """Take note: the task just picked was placed; it takes ``milli`` thousandths of a slot."""
+
+    def following(self, line: LineView) -> Sequence[TaskView]:
+        """The tasks of the line just served that are picked next, one after the other, while each is accepted."""
+
+    def accept_next(self, line: LineView, task: TaskView, milli: int, tasks: int) -> None:
+        """Take note: so many more tasks of the line just served, all like ``task``, were placed."""
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
         """Take note: the task just picked stays. The chooser goes on with what could still start."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from heapq import heappop, heappush
 from math import exp
 from typing import Any, Final, NamedTuple, cast
@@ -185,6 +185,11 @@ class RunningTree(TreeChooser):
         self._charge(state.leaf.account, kind, milli, taken)
         state.advance()
         state.top.waits -= 1
+
+    def following(self, line: LineView) -> Sequence[TaskView]:
+        """None: in a simulated run others arrive in between."""
+        del line
+        return ()
 
     def accept_alone(self, line: LineView, task: TaskView) -> None:
         """Start a task that became ready while nothing else waits: as if offered, picked and accepted."""

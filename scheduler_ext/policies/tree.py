@@ -13,7 +13,7 @@ gives back what ended; a round of the dispatcher uses it once.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify
 from itertools import count
@@ -21,7 +21,7 @@ from math import lcm
 from typing import Any, Final
 
 from scheduler_ext.core.errors import ConfigurationError
-from scheduler_ext.core.resources import filled, subtract, zero
+from scheduler_ext.core.resources import filled, scale, subtract, zero
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     CLIENT,
@@ -179,6 +179,16 @@ class TreeChooser(Chooser):
         state, kind = self._lines[line.line_id], task.kind
         self._charge(state.leaf.account, kind, milli, line.vector if kind is PROCESS else taken_by(line, kind))
         state.advance()
+
+    def following(self, line: LineView) -> Sequence[TaskView]:
+        state, others = self._lines[line.line_id], self._roots.values()
+        alone = state.leaf.stands_alone(others) and not self._bounded
+        return state.heads[state.at :] if alone else ()
+
+    def accept_next(self, line: LineView, task: TaskView, milli: int, tasks: int) -> None:
+        state, kind = self._lines[line.line_id], task.kind
+        self._charge(state.leaf.account, kind, milli * tasks, scale(taken_by(line, kind), tasks))
+        state.advance(tasks)
 
     def reject(self, line: LineView, task: TaskView, reason: Reason) -> None:
         """Take note: the task just picked stays, and with it all that the reason covers."""

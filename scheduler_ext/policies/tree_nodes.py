@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from heapq import heapify, heappop, heappush, heapreplace
 from typing import Any, Final
 
@@ -45,12 +45,12 @@ class Line:
         entry = self.entry = ((task.rank, -task.priority, task.submitted_at, self.view.line_id), self)
         return entry
 
-    def advance(self) -> None:
-        """Go on to the next task; the line is in front in its leaf.
+    def advance(self, tasks: int = 1) -> None:
+        """Go on to the next task, or beyond so many; the line is in front in its leaf.
 
         Its accounts have just been charged, so the entries of the leaf and of what is above are renewed anyway.
         """
-        self.at += 1
+        self.at += tasks
         if self.at < len(self.heads):
             heapreplace(self.leaf.heap, self.make_entry())
             if self.at > _TRIM and self.at * 2 > len(self.heads):
@@ -89,6 +89,15 @@ class Branch:
         self.heap: list[Any] = []
         self.entry: Any = None
         self.seen = -1
+
+    def stands_alone(self, roots: Iterable[Branch]) -> bool:
+        """Whether nothing waits in these trees but one line of this leaf."""
+        each = self
+        while len(each.heap) == 1:
+            if each.up is None:
+                return all(root is each or not root.heap for root in roots)
+            each = each.up
+        return False
 
     def enter(self, line: Line) -> None:
         """Put a line's front task in order in this leaf."""

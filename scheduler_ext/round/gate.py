@@ -186,6 +186,34 @@ class Gate:
         self.count(line, task, milli or MILLI)
         return node
 
+    def more_alike(self, line: LineView, task: TaskView, milli: int) -> tuple[Node | None, int]:
+        """Where the next tasks like the short one just placed go, and how many before anything but counts changes."""
+        if task.mutex_key is not None or task.avoid_node is not None or self._pending is not None:
+            return None, 0
+        shape = self.shape(line, task.kind, task.handler_id)
+        node = self.ledger.find_short(shape, milli, ends_at=self.now + self._drained_in)
+        if node is None:
+            return None, 0
+        most = self.ledger.more_short(node, shape, milli)
+        use = self._uses[line.tenant_id]
+        if use.flight_left is not None:
+            most = min(most, use.flight_left)
+        if use.milli_left is not None:
+            most = min(most, use.milli_left[task.kind] // milli)
+        ceiling = self._ceilings[line.category]
+        if line.category is not _URGENT and ceiling < MILLI and most > 0:
+            most = min(most, self.ledger.below_for(ceiling, task.kind, milli))
+        return node, most
+
+    def count_more(self, line: LineView, task: TaskView, milli: int, node: Node, tasks: int) -> None:
+        """Take room on the node for so many of them, and count them."""
+        self.ledger.take_more_short(node, milli, tasks)
+        use = self._uses[line.tenant_id]
+        if use.flight_left is not None:
+            use.flight_left -= tasks
+        if use.milli_left is not None:
+            use.milli_left[task.kind] -= milli * tasks
+
     def has_waited(self, task: TaskView) -> bool:
         """Whether a task that takes a whole slot has waited long enough for a node to be kept for it."""
         return self.now - task.submitted_at >= self._patience_s and not short_milli(task)

@@ -8,7 +8,7 @@ node holds for them their largest vector times that number.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from scheduler_ext.core.labels import RESERVED, Labels, admits
@@ -65,13 +65,14 @@ class Ledger:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    def has_room(self, kinds: Iterable[WorkKind] = tuple(WorkKind)) -> bool:
-        """Whether every node is out of slots for all of these kinds of work."""
-        orders = self._orders
-        for kind in kinds:  # noqa: SIM110 - a generator would cost more than the question
-            if orders[kind] or (kind is PROCESS and self._batch):
-                return True
-        return False
+    def has_room(self, kinds: Collection[WorkKind] = tuple(WorkKind)) -> bool:
+        """Whether any node has a slot for any of these kinds of work."""
+        return any(self.rooms(kinds))
+
+    def rooms(self, kinds: Collection[WorkKind]) -> list[Sequence[object]]:
+        """What is all empty once no node has a slot for any of these kinds; it changes as the round goes on."""
+        rooms: list[Sequence[object]] = [self._orders[kind] for kind in kinds]
+        return [*rooms, self._batch] if PROCESS in kinds else rooms
 
     def utilization_permille(self, kinds: Iterable[WorkKind] = tuple(WorkKind)) -> int:
         """The utilization of the cell in thousandths: the highest among the slots of these kinds and the resources."""
@@ -308,6 +309,25 @@ class Ledger:
             self._changed(node)
         elif node.batch_milli > node.batch_stays:
             self._place(node)
+
+    def more_short(self, node: Node, shape: Shape, milli: int) -> int:
+        """How many short tasks of a shape the node that is found for them takes before anything but its counts changes."""
+        if node.reserved is not None or node.batch_count < node.children or not fits(shape.vector, node.batch_peak):
+            return 0
+        return (min(node.batch_stays, node.children * MILLI) - node.batch_milli) // milli
+
+    def take_more_short(self, node: Node, milli: int, tasks: int) -> None:
+        """Add so many of them to the node's batches."""
+        self.used_milli[PROCESS] += milli * tasks
+        node.batch_milli += milli * tasks
+        node.batch_count += tasks
+
+    def below_for(self, ceiling_permille: int, kind: WorkKind, milli: int) -> int:
+        """How many tasks that take slots alone may start, one after the other, each while it is below a ceiling."""
+        if not self.below(ceiling_permille, kind):
+            return 0
+        left = ceiling_permille * self.slots_milli[kind] - self.used_milli[kind] * 1000
+        return -(-left // (1000 * milli))
 
     def _enter(self, node: Node) -> None:
         node.size = max([part * whole for part, whole in zip(self._parts, node.capacity, strict=True)])

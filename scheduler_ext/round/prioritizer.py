@@ -95,23 +95,28 @@ class _Round:
         before = ledger.utilization_permille()
         wanted = {task.kind for line in self._snapshot.lines for task in line.heads}
         kept = self._make_room(wanted)
-        while len(decisions) < limit and ledger.has_room(wanted):
+        served, rooms = None, ledger.rooms(wanted)
+        while len(decisions) < limit and any(rooms):
             picked = chooser.pick()
             if picked is None:
                 break
             line, task = picked
             milli = short_milli(task)
             taken = milli or MILLI
-            reason = gate.refusal(line, task, milli)
-            if reason is not None:
-                self._stop(line, task.kind, reason)
+            found: Node | Reason | None = gate.refusal(line, task, milli)
+            if found is not None:
+                self._stop(line, task.kind, found)
             else:
-                reason = chooser.refusal(line, task, taken) or self._start(line, task, milli)
-            if reason is None:
+                found = chooser.refusal(line, task, taken) or gate.place(line, task, milli)
+            if isinstance(found, Node):
+                self._note(line, task, found, milli)
                 chooser.accept(line, task, taken)
+                if milli and line is served:  # else others come in between
+                    self._start_alike(line, task, milli)
+                served = line
             else:
-                self._reasons[task.task_id] = reason
-                chooser.reject(line, task, reason)
+                self._reasons[task.task_id] = found
+                chooser.reject(line, task, found)
         full = not ledger.has_room(wanted)
         if full and not kept.task_id:
             self._claim_ahead()
@@ -175,13 +180,27 @@ class _Round:
         """Whether refused tenants may stand before others that this round does not look at."""
         return bool(self._snapshot.behind) and not TENANT_REASONS.isdisjoint(self._reasons.values())
 
-    def _start(self, line: LineView, task: TaskView, milli: int) -> Reason | None:
-        """Place the task and note the claim, or say why no node takes it."""
-        node = self.gate.place(line, task, milli)
-        if isinstance(node, Reason):
-            return node
-        self._note(line, task, node, milli)
-        return None
+    def _start_alike(self, line: LineView, task: TaskView, milli: int) -> None:
+        """Start those behind the short task just started that are like it and go to one node, as one by one they would."""
+        decisions, queue, behind = self._decisions, _QUEUES.get(line.category), self._chooser.following(line)
+        if queue is None or not behind:
+            return
+        node, most = self.gate.more_alike(line, task, milli)
+        most = min(most, self._conf.round_limit - len(decisions))
+        if node is None or most <= 0:
+            return
+        before, kind, handler, expected = len(decisions), task.kind, task.handler_id, task.expected_us
+        for each in behind[:most]:
+            if (
+                each.kind is not kind or each.handler_id != handler or each.expected_us != expected or each.alone
+                or each.rates or each.mutex_key is not None or each.avoid_node is not None
+            ):  # fmt: skip
+                break
+            decisions.append(Decision(each.task_id, line.line_id, node.node_id, kind, queue, each.fence, expected or 0,
+                                      exclusive=False, handler_id=handler))  # fmt: skip
+        if started := len(decisions) - before:
+            self.gate.count_more(line, task, milli, node, started)
+            self._chooser.accept_next(line, task, milli, started)
 
     def _note(self, line: LineView, task: TaskView, node: Node, milli: int) -> None:
         """Note a claim."""
@@ -192,8 +211,9 @@ class _Round:
         )  # fmt: skip
 
     def _start_whole(self, line: LineView, task: TaskView) -> None:
-        reason = self._start(line, task, 0)
-        assert reason is None
+        node = self.gate.place(line, task, 0)
+        assert isinstance(node, Node)
+        self._note(line, task, node, 0)
 
     def _stop(self, line: LineView, kind: WorkKind, reason: Reason) -> None:
         """Remember which other tasks the reason covers."""

@@ -26,7 +26,7 @@ from scheduler_ext.core.types import (
 from scheduler_ext.policies.registry import share_policy
 from scheduler_ext.round.prioritizer import prioritize
 from slackwater_tasks.ledger.fronts import Foremost
-from slackwater_tasks.ledger.snapshot_rows import LineInfo, Reference, line_info
+from slackwater_tasks.ledger.snapshot_rows import Reference
 from tests.support.deciding import SMALL, line, node, snapshot, task
 
 CONF = SchedulerConf(peak_permille=1000, delayable_permille=1000)
@@ -47,11 +47,21 @@ SEEDS = (137, 166, 183, 200, 235, 343, 373, 462, 519, 604, 651)
 POOLS = {1: "a", 2: "b"}
 
 
+def learn(known: Reference, lines: list[Any], tenants: dict[int, TenantView]) -> None:
+    """Read anew what is the same from round to round."""
+    known.learn_lines(lines)
+    known.learn_tenants([
+        (each.tenant_id, each.paused, each.weight, each.max_in_flight, each.guaranteed_permille, each.maximum_permille, "")
+        for each in tenants.values()
+    ])  # fmt: skip
+
+
 class World:
     """Many tenants with a few lines each; some hold something."""
 
     def __init__(self, random: Random) -> None:
         self.known = Reference()
+        self.rows: list[Any] = []
         self.slots = random.randint(2, 8)
         views: list[LineView] = []
         self.tenants: dict[int, TenantView] = {}
@@ -76,6 +86,7 @@ class World:
             ):
                 views.append(self._line(random, len(views) + 1, number, category, (pool_id, client, pool)))
         self.lines = tuple(views)
+        learn(self.known, self.rows, self.tenants)
         self.pools = {
             pool: PoolView(
                 used=tuple(v * count for v in SMALL), used_slots_milli={WorkKind.PROCESS: MILLI * count},
@@ -92,8 +103,7 @@ class World:
         pool_id, client, path = pool
         late = random.random() < 0.1
         row: Any = (number, tenant, category, 1, False, "default", *SMALL, pool_id, client, [], [], "", None)
-        info: LineInfo = line_info(row)
-        self.known.lines[number] = info
+        self.rows.append(row)
         group = LATE_GROUP if late else 0
         tasks: list[TaskView] = []
         for place in sorted(random.sample(range(1000), random.randint(1, 4))):
@@ -141,9 +151,9 @@ def test_what_may_start_nothing_is_not_looked_at_and_still_waits() -> None:
     paused, stopped = idle[0], idle[1]
     world.tenants[paused] = replace(world.tenants[paused], paused=True)
     world.tenants[stopped] = replace(world.tenants[stopped], max_in_flight=0, weight=100)
-    for number, info in world.known.lines.items():
-        if info.tenant_id in (paused, stopped):
-            world.known.lines[number] = replace(info, pool_id=None, alike="")
+    of_them = {row[0] for row in world.rows if row[1] in (paused, stopped)}
+    rows = [(*row[:12], None, "", *row[14:]) if row[0] in of_them else row for row in world.rows]
+    learn(world.known, rows, world.tenants)
     part = world.some(1_000)
     looked_at = {view.tenant_id for view in part.lines}
     assert looked_at == set(world.tenants) - {paused, stopped}
@@ -166,13 +176,14 @@ def test_the_line_that_room_is_kept_for_comes_along() -> None:
 )  # fmt: skip
 def test_the_first_by_rank_come_along_where_rank_may_count_first(differs: dict[str, int], among: bool) -> None:
     """The first by rank was served lately, the others were not."""
-    known, tenants = Reference(), {}
+    known, tenants, rows = Reference(), dict[int, TenantView](), list[Any]()
     for number in (1, 2, 3):
         tier = differs.get("tier_id", 1) if number == 3 else 1
         pool_id = differs.get("pool_id")
         row: Any = (number, number, Category.DELAYABLE, tier, False, "default", *SMALL, pool_id, "", [], [], "", None)
-        known.lines[number] = line_info(row)
+        rows.append(row)
         tenants[number] = TenantView(tenant_id=number, guaranteed_permille=differs.get("floor", 0))
+    learn(known, rows, tenants)
     foremost = Foremost(known, tenants, (), {"tenant 1": 5.0}, cell="default", remembers="memory_s" in differs)
     assert (1 in foremost.choose([(1, 0, 10), (2, 0, 20), (3, 0, 30)], 1)) is among
 
@@ -180,7 +191,11 @@ def test_the_first_by_rank_come_along_where_rank_may_count_first(differs: dict[s
 def test_what_is_unknown_or_of_another_cell_is_not_looked_at() -> None:
     world = World(Random(7))
     there = [view.line_id for view in world.lines]
-    world.known.lines[there[0]] = replace(world.known.lines[there[0]], cell="elsewhere")
+    learn(
+        world.known,
+        [(*row[:5], "elsewhere", *row[6:]) if row[0] == there[0] else row for row in world.rows],
+        world.tenants,
+    )
     standing = [(number, 0, number) for number in (*there, 9_999)]
     found = Foremost(world.known, world.tenants, world.pools, {}, cell="default", keep=9_999).choose(standing, 1_000)
     assert set(found) == set(there[1:])

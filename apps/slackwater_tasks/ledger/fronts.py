@@ -9,8 +9,9 @@ from __future__ import annotations
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from heapq import nsmallest
 from operator import itemgetter
-from typing import Final
+from typing import Any, Final
 
 from scheduler_ext.core.types import CLIENT, LATE_GROUP, Behind, LineView, NodeView, Opening, TenantView, WorkKind
 from slackwater_tasks.ledger.snapshot_rows import LineInfo, Reference, Sort, room_of
@@ -25,6 +26,8 @@ CROWD: Final = 256
 """A round looks at every line while no more than this are active."""
 HEADS_IN_CROWD: Final = 2
 """The least number of tasks of a line that a round looks at where it does not look at all lines."""
+SHORT_LINE: Final = 8
+"""To read so many tasks of a line is less than to look for the next line."""
 LOOK_S: Final = 1.0
 """Seconds between two looks at what waits while no node has room."""
 
@@ -51,8 +54,17 @@ class Depth:
         self._kinds: Collection[WorkKind] = tuple(WorkKind)
         """The kinds of work that stood at the heads of lines."""
         self._seen = 0
+        self.in_turn = FEW
+        """How many tasks to read one after the other to see where lines stand, before each next one is looked for."""
         self.reach = 0
         """The room that what is looked at may need."""
+
+    def stood(self, lines: int) -> None:
+        """Note of how many lines the tasks were that were read one after the other: while lines are short, more are."""
+        if lines * SHORT_LINE >= self.in_turn:
+            self.in_turn = min(4 * self.in_turn, SHORT_LINE * self._lines + FEW)
+        else:
+            self.in_turn = max(FEW, self.in_turn // 4)
 
     def measure(self, nodes: Sequence[NodeView], given: Sequence[Opening]) -> int:
         """The most tasks that the nodes, and what is ``given`` ahead, could take.
@@ -161,17 +173,18 @@ class Foremost:
         chosen = self._chosen
         by_rank = self._remembers or len(self._tiers) > 1
         for (*_, pool), entries in self._idle.items():
-            entries.sort()
             self._choose(entries, most)
-            first, last = entries[0], entries[-1]
+            if pool is None and not by_rank:
+                continue
+            first, last = min(entries), max(entries)
             if pool is not None and first[:TURN] != last[:TURN]:
-                self._choose(sorted(entries, key=_by_turn), most)
-            if (by_rank or pool is not None) and first[:RANK] != last[:RANK]:
-                self._choose(sorted(entries, key=_by_rank), most)
+                self._choose(entries, most, _by_turn)
+            if first[:RANK] != last[:RANK]:
+                self._choose(entries, most, _by_rank)
             if self._remembers and not first[0]:
                 guaranteed = [entry for entry in entries if not entry[0]]
-                self._choose(sorted(guaranteed, key=_by_rank), most)
-                self._choose(sorted(guaranteed, key=self._by_guarantee), most)
+                self._choose(guaranteed, most, _by_rank)
+                self._choose(guaranteed, most, self._by_guarantee)
         chosen.intersection_update(self._known.lines)
         for name in {self._known.lines[line_id].alike for line_id in chosen} - {""}:
             if name in self._clients:
@@ -184,36 +197,54 @@ class Foremost:
         tenant = self._tenants[self._known.lines[line_id].tenant_id]
         return (use * (tenant.weight or 1) / tenant.guaranteed_permille, *rank, line_id)
 
-    def _choose(self, entries: Iterable[Entry], most: int) -> None:
+    def _choose(self, entries: Sequence[Entry], most: int, key: Callable[[Entry], Any] | None = None) -> None:
         """Choose the first, until they are of ``most`` clients and tenants: of what is late one may have several lines."""
-        members = set[str | int]()
-        for *_, line_id in entries:
-            info = self._known.lines[line_id]
-            member = info.alike or info.tenant_id
-            if member not in members:
-                if len(members) >= most:
-                    break
-                members.add(member)
-            self._chosen.add(line_id)
+        members, looked = set[str | int](), 0
+        while looked < len(entries):
+            # Nearly always each is of another, and there are many more than the first: to sort them all would cost more.
+            before, looked = looked, max(4 * looked, most + 1)
+            for *_, line_id in nsmallest(looked, entries, key)[before:]:
+                info = self._known.lines[line_id]
+                member = info.alike or info.tenant_id
+                if member not in members:
+                    if len(members) >= most:
+                        return
+                    members.add(member)
+                self._chosen.add(line_id)
 
     def _sort(self, standing: Iterable[tuple[int, int, int]]) -> None:
-        lines, tenants, split, cell = self._known.lines, self._tenants, self._known.split, self._cell
+        turns, tenants, here = self._known.turns(), self._tenants, self._cell
         idle, waiting, tiers, past_use = self._idle, self._waiting, self._tiers, self._past_use
         for line_id, group, rank in standing:
-            info = lines.get(line_id)
-            tenant = tenants.get(info.tenant_id) if info is not None else None
-            if info is None or tenant is None or info.cell != cell:
+            turn = turns.get(line_id)
+            if turn is None:
+                self._sort_other(line_id, group, rank)
                 continue
-            tiers.add(info.tier_id)
-            if info.alike:
-                self._sort_shared(line_id, info, tenant, group, rank)
-            elif tenant.in_flight or info.tenant_id in split:
+            tenant_id, name, no_guarantee, weight, sort, pool_id, tier_id, cell = turn
+            tenant = tenants.get(tenant_id)
+            if tenant is None or cell != here:
+                continue
+            tiers.add(tier_id)
+            if tenant.in_flight:
                 self._chosen.add(line_id)
-            elif not (info.paused or tenant.paused):
-                waiting[info.pool_id].add(info.tenant_id)
-                if tenant.max_in_flight != 0:
-                    use = past_use.get(f"tenant {info.tenant_id}", 0.0) / (tenant.weight or 1) if past_use else 0.0
-                    idle[_sort_of(info, group)].append((not tenant.guaranteed_permille, use, group, rank, line_id))
+                continue
+            waiting[pool_id].add(tenant_id)
+            use = past_use.get(name, 0.0) / weight if past_use else 0.0
+            idle[sort if group != LATE_GROUP else _late(sort)].append((no_guarantee, use, group, rank, line_id))
+
+    def _sort_other(self, line_id: int, group: int, rank: int) -> None:
+        """The same for a line of a client, and for one that comes along in any case or may start nothing."""
+        info = self._known.lines.get(line_id)
+        tenant = self._tenants.get(info.tenant_id) if info is not None else None
+        if info is None or tenant is None or info.cell != self._cell:
+            return
+        self._tiers.add(info.tier_id)
+        if info.alike:
+            self._sort_shared(line_id, info, tenant, group, rank)
+        elif tenant.in_flight or info.tenant_id in self._known.split:
+            self._chosen.add(line_id)
+        elif not (info.paused or tenant.paused):
+            self._waiting[info.pool_id].add(info.tenant_id)
 
     def _sort_shared(self, line_id: int, info: LineInfo, tenant: TenantView, group: int, rank: int) -> None:
         """The same for a line of a client, which holds what all its tenants hold."""
@@ -227,7 +258,7 @@ class Foremost:
             if tenant.max_in_flight != 0:
                 use = self._past_use.get(f"pool {name}", 0.0) / (tenant.weight or 1)
                 entry = (not tenant.guaranteed_permille, use, group, rank, line_id)
-                self._idle[_sort_of(info, group)].append(entry)
+                self._idle[info.sort if group != LATE_GROUP else _late(info.sort)].append(entry)
 
     def waits(self, pool_of: Callable[[int | None], str]) -> tuple[Behind, ...]:
         """Who waits behind the chosen lines. ``pool_of``: names a pool by its number."""
@@ -244,8 +275,9 @@ class Foremost:
                      for (pool_id, weight), count in behind.items())  # fmt: skip
 
 
-def _sort_of(info: LineInfo, group: int) -> Sort:
-    return info.sort if group != LATE_GROUP else (LATE_GROUP, *info.sort[1:])
+def _late(sort: Sort) -> Sort:
+    """What tasks past their latest start have in common: their category is no matter."""
+    return (LATE_GROUP, *sort[1:])
 
 
 class _Client:

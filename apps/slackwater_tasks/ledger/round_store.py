@@ -160,7 +160,7 @@ class PgRoundStore(RoundStore):
         # As many heads as the room of the last round asks for come along, unless something must go before them.
         heads = self.depth.heads() if self.depth.reach and not (self.rates.limits or self.reference.paused) else 0
         crowded = self._crowded()
-        early = (sql.snapshot.FRONTS, ()) if crowded else (sql.snapshot.NOMINATE, (heads,))
+        early = (sql.snapshot.FRONTS, (self.depth.in_turn,)) if crowded else (sql.snapshot.NOMINATE, (heads,))
         with conn.pipeline():
             nodes_cur = conn.execute(sql.snapshot.NODES, (self.conf.cell,))
             ahead_cur = conn.execute(sql.openings.OUTSTANDING, (self.conf.cell, self._epoch))
@@ -371,16 +371,21 @@ class PgRoundStore(RoundStore):
     def _look_at_some(self, tenants: Mapping[int, TenantView], pools: Collection[str], keep: int,
                       found: Sequence[Any] | None) -> tuple[tuple[LineView, ...], tuple[Behind, ...]]:  # fmt: skip
         """The same for the lines that may come to their turn."""
-        fronts = found if found is not None else self.db.conn.execute(sql.snapshot.FRONTS).fetchall()
-        numbers, groups, ranks = (each or () for each in fronts[0])
+        fronts = (
+            found if found is not None
+            else self.db.conn.execute(sql.snapshot.FRONTS, (self.depth.in_turn,)).fetchall()
+        )  # fmt: skip
+        *found_of_all, few = fronts[0]
+        numbers, groups, ranks = (each or () for each in found_of_all)
         known, use = self.reference, self.past.use
-        if set(numbers) - known.lines.keys():
+        if not all(map(known.lines.__contains__, numbers)):
             self._refresh(force=True)  # what belongs to new tenants is looked at by the next round
         past_use = use.grown if use is not None else {}
         remembers = bool(getattr(self.share(), "memory_s", 0))
         foremost = Foremost(known, tenants, pools, past_use, cell=self.conf.cell, keep=abs(keep), remembers=remembers)
         chosen = foremost.choose(zip(numbers, groups, ranks, strict=True), self.depth.most())
         self.depth.found(len(numbers), cut=True)
+        self.depth.stood(few)
         rows = nominate(self.db.conn, self.depth.heads_of(len(chosen)), known.paused, chosen)
         return self._line_views(self._by_line(rows)), foremost.waits(self._pool)
 

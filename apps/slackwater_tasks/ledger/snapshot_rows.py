@@ -30,6 +30,8 @@ from slackwater_tasks.ledger.active_policies import Chosen
 Sort = tuple[Any, ...]
 Work = tuple[WorkKind, int | None, int]
 """The slot that a task holds, its expected run time, and the one that nine in ten of its runs do not exceed."""
+Turn = tuple[int, str, bool, int, Sort, int | None, int, str]
+"""Of a line: its tenant and how past use names it, whether it has no guaranteed share, its weight; sort, pool, tier, cell."""
 
 
 @dataclass(slots=True)
@@ -108,12 +110,28 @@ class Reference:
     chosen: Chosen | None = None
     split: set[int] = field(default_factory=set)
     """The tenants that have workflows with a share of their own."""
+    _turns: dict[int, Turn] | None = None
     _line_rows: dict[int, Any] = field(default_factory=dict)
+
+    def turns(self) -> dict[int, Turn]:
+        """The lines that may start work whenever it is their tenant's turn; made anew once lines or tenants have changed."""
+        if self._turns is None:
+            views = ((line_id, info, self.idle.get(info.tenant_id)) for line_id, info in self.lines.items())
+            self._turns = {
+                line_id: (info.tenant_id, f"tenant {info.tenant_id}", not tenant.guaranteed_permille, tenant.weight or 1,
+                          info.sort, info.pool_id, info.tier_id, info.cell)
+                for line_id, info, tenant in views
+                if tenant is not None and tenant.max_in_flight != 0 and info.tenant_id not in self.split
+                and not (info.alike or info.paused or tenant.paused)
+            }  # fmt: skip
+        return self._turns
 
     def learn_lines(self, rows: Iterable[Any]) -> None:
         """Rows of ``LINES``: nearly all of them say what they said before."""
         lines, before = self.lines, self._line_rows
         self._line_rows = {row[0]: row for row in rows}
+        if before != self._line_rows:
+            self._turns = None
         self.lines = {number: lines[number] if before.get(number) == row else line_info(row)
                       for number, row in self._line_rows.items()}  # fmt: skip
         self.split = {info.tenant_id for info in self.lines.values() if info.workflow}
@@ -123,6 +141,7 @@ class Reference:
         before, self.tenants = self.tenants, {row[0]: row[1:6] for row in rows}
         self.plans = {row[0]: row[6] for row in rows}
         if before != self.tenants:
+            self._turns = None
             self.idle = {number: tenant_view(number, row, None) for number, row in self.tenants.items()}
 
     def work_of(self, tenant_id: int, handler_id: int | None) -> Work | None:

@@ -17,8 +17,8 @@ from scheduler_ext.dispatch.queue_manager import QueueManager
 from slackwater.wiring import engine
 from slackwater_resources.models import Handler
 from slackwater_resources.services import set_handler_paused
-from slackwater_tasks.ledger import fronts
-from slackwater_tasks.ledger.fronts import FEW
+from slackwater_tasks.ledger import fronts, sql
+from slackwater_tasks.ledger.fronts import FEW, Depth
 from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.models import LiveTask
 from slackwater_tasks.submission.service import submit_many
@@ -193,6 +193,36 @@ def test_rounds_that_look_at_some_lines_come_to_all(cell: Cell, monkeypatch: pyt
     assert sum(result.claimed for result in cell.rounds()) == 3 * FEW
     cell.submit(2)
     assert sum(result.claimed for result in cell.rounds()) == 2, "with few lines all are looked at again"
+
+
+@pytest.mark.parametrize("in_turn", [1, 2, 5, 6, 64])
+def test_where_lines_stand_is_the_same_however_many_are_read_in_turn(cell: Cell, in_turn: int) -> None:
+    tenants = [create_tenant(f"stands-{number}", f"Stands {number}") for number in range(4)]
+    for tenant, count in zip(tenants, (3, 1, 1, 4), strict=True):
+        cell.submit(count, tenant=tenant)
+    ((*found, few),) = cell.store.db.conn.execute(sql.snapshot.FRONTS, (in_turn,)).fetchall()
+    firsts = LiveTask._plain.order_by("line_id", "rank_group", "rank").distinct("line_id")
+    expected = list(firsts.values_list("line_id", "rank_group", "rank"))
+    assert sorted(zip(*found, strict=True)) == expected
+    assert few == {1: 1, 2: 1, 5: 3, 6: 4, 64: 4}[in_turn]
+
+
+def test_nothing_stands_anywhere_where_nothing_waits(cell: Cell) -> None:
+    assert cell.store.db.conn.execute(sql.snapshot.FRONTS, (64,)).fetchall() == [(None, None, None, 0)]
+
+
+def test_more_is_read_in_turn_while_lines_are_short() -> None:
+    depth = Depth(100)
+    depth.found(10_000, cut=True)
+    sizes = []
+    for _ in range(6):
+        depth.stood(depth.in_turn)
+        sizes.append(depth.in_turn)
+    assert sizes[0] == 4 * FEW
+    assert sizes[-1] == 8 * 10_000 + FEW, "enough for all lines"
+    for _ in range(6):
+        depth.stood(1)
+    assert depth.in_turn == FEW
 
 
 def test_tenants_that_may_start_nothing_do_not_hide_those_behind(cell: Cell, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,7 @@ def hot_queries(ledger: Ledger) -> dict[str, tuple[str, Any, Scans]]:
     return {
         "nominate": (sql.snapshot.NOMINATE, (8,), ready),
         "nominate of some": (sql.snapshot.NOMINATE_OF, ([1, 2, 3], 8), ready),
-        "fronts": (sql.snapshot.FRONTS, (), ready),
+        "fronts": (sql.snapshot.FRONTS, (64,), ready),
         "claim": (sql.claims.CLAIM, claim, {LIVE_KEY}),
         "start": (sql.claims.START, start, {LIVE_KEY, TASK_KEY, TASK_TENANT}),
         "succeed": (sql.finish.SUCCEED, _used(sql.finish.SUCCEED, ended), {LIVE_KEY, TASK_KEY, TASK_TENANT}),

@@ -1,0 +1,100 @@
+"""Tasks of one line that are started together are those that would start one by one, on the same nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+import pytest
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import LineView, NodeView, Snapshot, TaskView, TenantView, WorkKind
+from scheduler_ext.policies.registry import share_policy
+from scheduler_ext.policies.tree import Rules, TreeChooser
+from scheduler_ext.round.prioritizer import prioritize
+from tests.support.deciding import SMALL, line, node, snapshot, task
+
+POLICIES: list[tuple[str, dict[str, Any]]] = [
+    ("equal", {}),
+    ("equal", {"memory_s": 600}),
+    ("dominant_resource", {}),
+    ("fair", {"pools": {"a": {"guaranteed": 30}}}),
+    ("capacity", {"queues": {"a": {"guaranteed": 40, "maximum": 60}}}),
+]
+DIFFERENT: list[dict[str, Any]] = [
+    {"kind": WorkKind.COROUTINE}, {"handler_id": 2}, {"expected_us": 7_000}, {"expected_us": None}, {"alone": True},
+    {"mutex_key": "x"}, {"avoid_node": 1}, {"rates": (1,)}, {"priority": 5},
+]  # fmt: skip
+"""In what a task may differ from those around it."""
+
+
+class _OneByOne(TreeChooser):
+    """Never says what is picked next."""
+
+    runs = 0
+
+    def following(self, line: LineView) -> Sequence[TaskView]:
+        _OneByOne.runs += bool(super().following(line))
+        return ()
+
+
+class _Alone:
+    """A share policy whose tasks start one by one."""
+
+    name = "alone"
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+
+    def start(self, view: Snapshot) -> TreeChooser:
+        return _OneByOne(view, self._rules)
+
+
+def world(random: Random) -> Snapshot:
+    """One line or a few, mostly of short tasks that are alike, and nodes of which some are partly full."""
+    lines, tenants = [], []
+    for number in range(1, random.choice([1, 1, 1, 2, 3]) + 1):
+        usual = {"handler_id": random.choice([1, 2]), "expected_us": random.choice([0, 80, 1_000, 5_000, 20_000])}
+        unlike = random.choice([0.0, 0.02, 0.2])
+        tasks = [
+            task(f"{number}-{place:04}", number, rank=(0, place), submitted_at=float(place), fence=place % 3,
+                 **(usual | (random.choice(DIFFERENT) if random.random() < unlike else {})))
+            for place in range(random.choice([3, 60, 300]))
+        ]  # fmt: skip
+        lines.append(line(number, tasks, category=random.choice(list(Category)), pool=random.choice(["", "", "a"])))
+        tenants.append(TenantView(
+            tenant_id=number, max_in_flight=random.choice([None, None, 5, 50]),
+            maximum_permille=random.choice([1000, 1000, 400]),
+        ))  # fmt: skip
+    nodes = [_node(random, number) for number in range(1, random.choice([1, 2, 3]) + 1)]
+    return snapshot(lines, nodes, tenants, rates_left={1: 2})
+
+
+def _node(random: Random, number: int) -> NodeView:
+    slots = random.choice([1, 2, 8, 32])
+    milli = random.choice([0, 0, random.randint(1, slots * 1000)])
+    return node(
+        number, slots, batch_milli=milli, batch_count=min(milli, 5), batch_peak=SMALL if milli else (),
+        capacity=random.choice([(800, 4_000, 10, 10, 10, 10), (100_000, 100_000, 10, 10, 10, 10)]),
+        slots={WorkKind.PROCESS: slots, WorkKind.COROUTINE: 16}, handlers=frozenset(random.choice([(1, 2), (1, 2), (1,)])),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"), POLICIES, ids=[f"{name}{number}" for number, (name, _) in enumerate(POLICIES)]
+)
+def test_together_as_one_by_one(name: str, parameters: dict[str, Any]) -> None:
+    share = share_policy(name, parameters)
+    assert isinstance(share, Rules)
+    _OneByOne.runs = 0
+    for seed in range(150):
+        random = Random(seed)
+        view = world(random)
+        conf = SchedulerConf(
+            round_limit=random.choice([10, 100, 1_000]), peak_permille=random.choice([300, 1_000]),
+            delayable_permille=random.choice([500, 900, 1_000]),
+        )  # fmt: skip
+        assert prioritize(view, conf, share) == prioritize(view, conf, _Alone(share)), f"seed {seed}"
+    assert _OneByOne.runs > 100, "most often some could start together"
