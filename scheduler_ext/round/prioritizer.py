@@ -103,11 +103,10 @@ class _Round:
             line, task = picked
             milli = short_milli(task)
             taken = milli or MILLI
-            found: Node | Reason | None = gate.refusal(line, task, milli)
-            if found is not None:
-                self._stop(line, task.kind, found)
-            else:
-                found = chooser.refusal(line, task, taken) or gate.place(line, task, milli)
+            refused = gate.refusal(line, task, milli)
+            if refused is not None:
+                self._stop(line, task.kind, refused)
+            found = refused or chooser.refusal(line, task, taken) or gate.place(line, task, milli)
             if isinstance(found, Node):
                 self._note(line, task, found, milli)
                 chooser.accept(line, task, taken)
