@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from heapq import heapify
 from itertools import count
 from math import lcm
+from operator import attrgetter
 from typing import Any, Final
 
 from scheduler_ext.core.errors import ConfigurationError
@@ -156,7 +157,7 @@ class TreeChooser(Chooser):
         apart = held_in_pools(snapshot)
         self._clients = clients(snapshot)
         self._open_accounts(snapshot, apart)
-        for line in sorted(snapshot.lines, key=_precedence):
+        for line in sorted(snapshot.lines, key=attrgetter("precedence")):
             self._add_line(line)
         self._floors = any(account.floor for account in self._accounts.values())
         self._due = self._fair = 0
@@ -492,10 +493,6 @@ class TreeChooser(Chooser):
             each, above = above, above.parent
         if each.counts:
             each.take(kind, milli, vector)
-
-
-def _precedence(line: LineView) -> int:
-    return line.precedence
 
 
 def pool_path(line: LineView) -> Path:
