@@ -9,10 +9,9 @@ and whether it can be changed later. The API's shapes and its OpenAPI document, 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
@@ -482,32 +481,3 @@ def own_payload(item: dict[str, Any], path: str) -> Payload | None:
         return NO_PAYLOAD
     payload = dump_payload(values.get("args", []), values.get("kwargs", {}), path)
     return None if references.MARK in payload[0] or references.MARK in payload[1] else payload
-
-
-def body_hash(data: Any) -> str:
-    """A hash of a submission, equal for equal bodies, wherever the idempotency key stood."""
-    if isinstance(data, Mapping) and "idempotency_key" in data:
-        data = {name: value for name, value in data.items() if name != "idempotency_key"}
-    digest = hashlib.sha256()
-    for part in _canonical(data):
-        digest.update(part.encode())
-    return digest.hexdigest()
-
-
-def _canonical(data: Any) -> Iterator[str]:
-    """The canonical JSON text of a body. A lazy array stays lazy."""
-    if isinstance(data, Mapping) and any(_is_made_late(value) for value in data.values()):
-        for n, name in enumerate(sorted(data)):
-            yield f"{', ' if n else '{'}{json.dumps(name)}: "
-            yield from _canonical(data[name])
-        yield "}"
-    elif _is_made_late(data):
-        for n, item in enumerate(data):
-            yield f"{', ' if n else '['}{json.dumps(item, sort_keys=True, default=str)}"
-        yield "]"
-    else:
-        yield json.dumps(data, sort_keys=True, default=str)
-
-
-def _is_made_late(data: Any) -> bool:
-    return isinstance(data, Sequence) and bool(data) and not isinstance(data, (str, bytes, list, tuple))

@@ -23,9 +23,8 @@ from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http.auth import remembered
 from slackwater_api.http.body import read_bytes
 from slackwater_tasks.ledger import reference_cache
-from slackwater_tasks.spec import body_hash
 from slackwater_tasks.submission.answers import Answer, once
-from slackwater_tasks.submission.idempotency import Key
+from slackwater_tasks.submission.idempotency import Key, body_hash
 from slackwater_tenants.models import Tenant
 
 HEADER: Final = "Idempotency-Key"

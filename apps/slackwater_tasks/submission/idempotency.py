@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from scheduler_ext.core.errors import DoesNotFit, IdempotencyMismatch, InvalidInput
 from slackwater_tasks.models import IdempotencyKey, Task
-from slackwater_tasks.spec import body_hash
 from slackwater_tenants.models import Tenant
 
 MAX_KEY_LENGTH: Final = 200
@@ -82,3 +83,32 @@ def first_answer(tenant: Tenant, key: Key) -> Submission | None:
         ids = list(tasks.order_by("pk").values_list("pk", flat=True))
         return Submission(task_ids=ids, workflow_id=first.workflow_id, created=False)
     return Submission(task_ids=first.task_ids or [i for i in [first.task_id] if i], created=False)
+
+
+def body_hash(data: Any) -> str:
+    """A hash of a submission, equal for equal bodies, wherever the idempotency key stood."""
+    if isinstance(data, Mapping) and "idempotency_key" in data:
+        data = {name: value for name, value in data.items() if name != "idempotency_key"}
+    digest = hashlib.sha256()
+    for part in _canonical(data):
+        digest.update(part.encode())
+    return digest.hexdigest()
+
+
+def _canonical(data: Any) -> Iterator[str]:
+    """The canonical JSON text of a body. A lazy array stays lazy."""
+    if isinstance(data, Mapping) and any(_is_made_late(value) for value in data.values()):
+        for n, name in enumerate(sorted(data)):
+            yield f"{', ' if n else '{'}{json.dumps(name)}: "
+            yield from _canonical(data[name])
+        yield "}"
+    elif _is_made_late(data):
+        for n, item in enumerate(data):
+            yield f"{', ' if n else '['}{json.dumps(item, sort_keys=True, default=str)}"
+        yield "]"
+    else:
+        yield json.dumps(data, sort_keys=True, default=str)
+
+
+def _is_made_late(data: Any) -> bool:
+    return isinstance(data, Sequence) and bool(data) and not isinstance(data, (str, bytes, list, tuple))

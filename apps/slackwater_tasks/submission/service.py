@@ -31,14 +31,13 @@ from slackwater_tasks.spec import (
     OF_WORKFLOW,
     Payload,
     TaskSpec,
-    body_hash,
     dump_metadata,
     parse_task,
     parse_tasks,
 )
 from slackwater_tasks.submission import admission, alike, familiar, idempotency, refusal_cache
 from slackwater_tasks.submission.dependencies import link_outside, press_outside
-from slackwater_tasks.submission.idempotency import Key, Submission
+from slackwater_tasks.submission.idempotency import Key, Submission, body_hash
 from slackwater_tasks.submission.store import Part, are_plain, store
 from slackwater_tenants.models import Tenant
 

@@ -179,7 +179,7 @@ class TestBigLists:
         with CaptureQueriesContext(connection) as asked:
             estimated = EstimatedPaginator(Task.objects.unscoped().order_by("-id"), 5).count
         assert 1 < estimated < 70
-        assert str(estimated) == f"about {estimated}"
+        assert str(estimated) == f"about {int(estimated)}"
         assert [query["sql"].split()[0] for query in asked] == ["EXPLAIN"]
 
     def test_filters_count_nothing(self) -> None:

@@ -15,7 +15,7 @@ from scheduler_ext.core.errors import InvalidInput, SlackwaterError, TooLarge
 from slackwater_api.http.body import MAX_DEPTH, MAX_NAME, parse, parse_submission
 from slackwater_api.http.cost import ALLOWED, TIMES
 from slackwater_api.http.pieces import Pieces
-from slackwater_tasks.spec import body_hash
+from slackwater_tasks.submission.idempotency import body_hash
 
 MEASURE = """
 import json, os, sys
