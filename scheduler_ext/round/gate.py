@@ -86,13 +86,13 @@ class Gate:
     """Working state of one round, or of a simulated run."""
 
     __slots__ = (
-        "_ceilings", "_drained_in", "_first", "_opens", "_patience_s", "_pending", "_rates", "_reserve", "_shapes", "_tenants",
-        "_uses", "held", "ledger", "now",
+        "_ceilings", "_drained_in", "_first", "_opens", "_patience_s", "_pending", "_rates", "_reserve", "_shapes", "_shared",
+        "_tenants", "_uses", "held", "ledger", "now",
     )  # fmt: skip
 
     def __init__(self, snapshot: Snapshot, conf: SchedulerConf, *, reserve: bool = True, short: bool = True) -> None:
         """``reserve``: keep a node for each of the first tasks that do not fit; ``short``: slots are shared."""
-        self._reserve = reserve
+        self._reserve, self._shared = reserve, short
         self.ledger = Ledger(snapshot.nodes, short=short)
         self._shapes: dict[tuple[int, WorkKind, int | None], Shape] = {}
         self.now = snapshot.now
@@ -216,7 +216,7 @@ class Gate:
 
     def has_waited(self, task: TaskView) -> bool:
         """Whether a task that takes a whole slot has waited long enough for a node to be kept for it."""
-        return self.now - task.submitted_at >= self._patience_s and not short_milli(task)
+        return self.now - task.submitted_at >= self._patience_s and not (self._shared and short_milli(task))
 
     def finds_room(self, line: LineView, task: TaskView) -> bool:
         """Whether a node has room for a whole slot; skips the search where no node could ever have it."""

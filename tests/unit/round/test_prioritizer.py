@@ -12,7 +12,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import Plan, QueueName, Reason, Snapshot, TenantView, WorkKind
 from scheduler_ext.policies.registry import share_policy
-from scheduler_ext.round.gate import short_milli
+from scheduler_ext.round.gate import Gate, short_milli
 from scheduler_ext.round.prioritizer import prioritize, queue_of
 from tests.support.deciding import ROOMY, line, many, node, snapshot, task
 
@@ -276,6 +276,13 @@ def test_what_counts_as_short() -> None:
         task("x", expected_us=1, kind=WorkKind.SCRIPT),
     ):
         assert short_milli(whole) == 0
+
+
+def test_a_short_task_waits_for_a_whole_slot_only_where_slots_are_not_shared() -> None:
+    """As in a simulated run: there room is kept for it, however short it is."""
+    short, seen = task("x", expected_us=1), snapshot([many(1, 1)], [node(1, 1)], now=1_000.0)
+    found = [Gate(seen, SchedulerConf(), short=shared).has_waited(short) for shared in (True, False)]
+    assert found == [False, True]
 
 
 def test_exclusive_work_leaves_the_room_that_short_tasks_have() -> None:
