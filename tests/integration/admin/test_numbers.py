@@ -28,6 +28,7 @@ from slackwater_tenants.models import Tenant, TenantCounter
 from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
+from tests.support.planner import learn
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
@@ -125,7 +126,7 @@ class TestLive:
                 "FROM slackwater_tasks_livetask, generate_series(1, 4000) n WHERE task_id = %s",
                 [first],
             )
-            cursor.execute("ANALYZE slackwater_tasks_livetask")
+        learn("slackwater_tasks_livetask")
         TenantCounter.objects.filter(pk=acme.pk).update(unfinished=400_000)
         HandWorker().start(first)
         monkeypatch.setattr(live, "EXACT_LIVE", 1_000)
@@ -170,9 +171,7 @@ class TestBigLists:
         acme = create_tenant("acme", "Acme")
         for _ in range(7):
             submit(acme)
-        with connection.cursor() as cursor:
-            # What an earlier test made the planner believe is gone; the pages that it left may be more than are looked at.
-            cursor.execute("ANALYZE slackwater_tasks_task")
+        learn("slackwater_tasks_task")
         assert EstimatedPaginator(Task.objects.unscoped().order_by("-id"), 5).count == 7
         assert EstimatedPaginator(Task.objects.unscoped().none(), 5).count == 0
         monkeypatch.setattr(big, "COUNTED", 1)
@@ -196,8 +195,8 @@ class TestBigLists:
         acme = create_tenant("acme", "Acme")
         for _ in range(200):
             submit(acme)
+        learn("slackwater_tasks_task")
         with connection.cursor() as cursor:
-            cursor.execute("ANALYZE slackwater_tasks_task")
             # So few rows may be sorted as quickly; what counts is that they need not be.
             cursor.execute("SET LOCAL enable_seqscan = off")
             cursor.execute("SET LOCAL enable_sort = off")

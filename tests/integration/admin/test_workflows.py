@@ -30,6 +30,7 @@ from tests.integration.ledger.test_query_plans import scans
 from tests.support.admin import press, said, staff, state, submit
 from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
+from tests.support.planner import learn
 from tests.support.schedules import due
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
@@ -117,8 +118,8 @@ def test_its_statements_find_its_tasks_among_many_by_the_workflow(tenant: Tenant
         task.pk = new_id()
         many.append(copy(task))
     Task.objects.unscoped().bulk_create(many)
+    learn("slackwater_tasks_task")
     with connection.cursor() as cursor:
-        cursor.execute("ANALYZE slackwater_tasks_task")
         cursor.execute("SET LOCAL enable_seqscan = off")
     for statement in (workflow_runs.TASKS, workflow_runs.ATTEMPTS, workflow_runs.EDGES):
         with psycopg.ClientCursor(connection.connection) as cur:
