@@ -214,7 +214,8 @@ class _Admission:
     def _find(self, spec: TaskSpec, path: str) -> Found:
         key = (
             spec.tier, spec.cap_ms, spec.category, spec.handler, spec.script, spec.script_path, spec.delay_tolerance_ms,
-            spec.require_labels, spec.prefer_labels, *spec.resources.items(),
+            spec.require_labels, spec.prefer_labels, self.tenant.plan.refuse_late and feasibility.waits_at_once(spec),
+            *spec.resources.items(),
         )  # fmt: skip
         known = self._known.get(key)
         if known is None:

@@ -55,10 +55,15 @@ def check_fits(tenant: Tenant, spec: TaskSpec, vector: Vector, handler_id: int |
         raise Impossible("no registered node runs it", field=join(path, name))
 
 
+def waits_at_once(spec: TaskSpec) -> bool:
+    """Whether what is ahead of the task now is what it waits for: of a later start nobody knows how much will be."""
+    return spec.start_at is None and not spec.start_in_ms and not spec.depends_on
+
+
 def check_wait(tenant: Tenant, spec: TaskSpec, tolerance_ms: int, path: str) -> None:
     """``Impossible`` when the tenant's own work ahead takes longer, at best, than the start may be delayed."""
-    if spec.start_at is not None or spec.start_in_ms or spec.depends_on:
-        return  # nobody knows how much is ahead of it then
+    if not waits_at_once(spec):
+        return
     wait_s = float(fetch_value(AHEAD, [spec.category is Category.URGENT, tenant.cell, tenant.pk]) or 0)
     if wait_s * 1000 > tolerance_ms:
         raise Impossible(

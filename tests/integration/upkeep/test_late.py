@@ -78,7 +78,14 @@ def test_a_latest_start_that_cannot_be_met_is_refused_where_the_plan_says_so(cel
     assert "22 s" in answer.body["detail"]
     assert cell.client.post("/tasks", {**soon, "delay_tolerance_s": 30}).status == 201
     assert cell.client.post("/tasks", {**soon, "category": "urgent"}).status == 201, "no urgent work is ahead"
-    assert cell.client.post("/tasks", {**soon, "start_at": "2090-01-01T00:00:00Z"}).status == 201
+    later = {**soon, "start_at": "2090-01-01T00:00:00Z"}
+    assert cell.client.post("/tasks", later).status == 201
+    # The same work may start later in one place of a submission and at once in another.
+    answer = cell.client.post("/tasks", [later, soon])
+    assert (answer.status, answer.code, answer.body["field"]) == (422, "impossible", "tasks[1].delay_tolerance_s")
+    graph = [{**soon, "name": "then", "depends_on": ["first"]}, {**soon, "name": "first"}]
+    answer = cell.client.post("/workflows", {"name": "w", "tasks": graph})
+    assert (answer.status, answer.code, answer.body["field"]) == (422, "impossible", "tasks[1].delay_tolerance_s")
 
 
 def test_a_latest_start_that_passes_is_run_first_or_given_up_as_asked(cell: Cell) -> None:
