@@ -177,8 +177,7 @@ class TestBigLists:
         monkeypatch.setattr(big, "COUNTED", 1)
         with CaptureQueriesContext(connection) as asked:
             estimated = EstimatedPaginator(Task.objects.unscoped().order_by("-id"), 5).count
-        assert 1 < estimated < 70
-        assert str(estimated) == f"about {int(estimated)}"
+        assert (estimated, str(estimated)) == (7, "about 7")
         assert [query["sql"].split()[0] for query in asked] == ["EXPLAIN"]
 
     def test_filters_count_nothing(self) -> None:
