@@ -239,7 +239,7 @@ class Cluster:
         if not member.ended_at:
             member.ended_at = time.monotonic()
             if not member.expected:
-                self.crashes[member.name] += 1
+                self.crashes[f"{member.name} (exit code {member.process.returncode})"] += 1
             if member.group:
                 kill_group(member.process.pid)
         if time.monotonic() - member.ended_at >= BACK_OFF_S:
