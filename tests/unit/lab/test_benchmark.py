@@ -200,5 +200,6 @@ def test_memory_is_compared_by_thirds() -> None:
 
 
 def test_shared_memory_is_not_a_process_own() -> None:
-    own = own_memory_mb({"me": os.getpid()})["me"][0]  # first: it may grow between the two
-    assert 5 < own <= memory_mb({"me": os.getpid()})["me"][0]
+    before = memory_mb({"me": os.getpid()})["me"][0]  # twice: it may shrink and grow between two looks
+    own = own_memory_mb({"me": os.getpid()})["me"][0]
+    assert 5 < own <= max(before, memory_mb({"me": os.getpid()})["me"][0])
