@@ -32,7 +32,7 @@ FRESH_S = 1.0
 """The seconds for which a snapshot serves all requests."""
 
 UNFINISHED = """
-SELECT coalesce(sum(unfinished), 0)::bigint, count(*) FILTER (WHERE unfinished > 0) FROM slackwater_tenants_tenantcounter
+SELECT coalesce(sum(unfinished), 0)::bigint, count(*) FILTER (WHERE unfinished > 0) FROM slackwater_tenants_currentcounter
 """
 BY_STATE = "SELECT state, count(*) FROM (SELECT state FROM slackwater_tasks_livetask LIMIT %s) few GROUP BY state"
 IN_FLIGHT = named("SELECT state, count(*) FROM slackwater_tasks_livetask WHERE phase = :phase.IN_FLIGHT GROUP BY state")
@@ -98,7 +98,7 @@ TENANTS = """
 SELECT t.id, t.slug AS tenant, t.plan_id AS plan, c.unfinished, c.urgent_unfinished AS urgent, t.paused, p.weight,
     (SELECT sum(o.on_time)::float8 / nullif(sum(o.started), 0) FROM slackwater_monitoring_ontime o
      WHERE o.tenant_id = t.id AND o.day = (clock_timestamp() AT TIME ZONE 'UTC')::date) AS on_time
-FROM slackwater_tenants_tenantcounter c JOIN slackwater_tenants_tenant t ON t.id = c.tenant_id
+FROM slackwater_tenants_currentcounter c JOIN slackwater_tenants_tenant t ON t.id = c.tenant_id
     JOIN slackwater_tenants_plan p ON p.id = t.plan_id
 WHERE c.unfinished > 0 ORDER BY c.unfinished DESC, t.slug LIMIT %s
 """

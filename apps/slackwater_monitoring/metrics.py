@@ -33,7 +33,7 @@ from slackwater_tasks.read.shares import rounds, shares
 
 MAX_DEAD_COUNTED = 100_000
 
-UNFINISHED = "SELECT coalesce(sum(unfinished), 0)::bigint FROM slackwater_tenants_tenantcounter"
+UNFINISHED = "SELECT coalesce(sum(unfinished), 0)::bigint FROM slackwater_tenants_currentcounter"
 IN_FLIGHT = named("""
 SELECT n.category, l.state, count(*) FROM slackwater_tasks_livetask l JOIN slackwater_tasks_line n ON n.id = l.line_id
 WHERE l.phase = :phase.IN_FLIGHT GROUP BY 1, 2

@@ -118,7 +118,7 @@ class TenantAdmin(PausableMixin, UndeletedMixin, ServiceAdmin):
 
     form = TenantForm
     list_display = ("slug", "name", "plan", "state", "unfinished", "trusted", "cell", "created_at")
-    list_select_related = ("plan", "counter")
+    list_select_related = ("plan", "current_counter")
     list_filter = ("plan", "paused", "trusted", "cell")
     search_fields = ("slug", "name")
     inlines = (TeamInline, MembershipInline)
@@ -133,7 +133,8 @@ class TenantAdmin(PausableMixin, UndeletedMixin, ServiceAdmin):
         return ["slug", "state", *given[1:]] if obj else given
 
     unfinished = column(
-        "unfinished tasks", lambda tenant: tenant.counter.unfinished if hasattr(tenant, "counter") else 0
+        "unfinished tasks",
+        lambda tenant: tenant.current_counter.unfinished if hasattr(tenant, "current_counter") else 0,
     )
 
     def save_model(self, request: HttpRequest, obj: Tenant, form: forms.ModelForm[Tenant], change: bool) -> None:

@@ -313,11 +313,16 @@ class Tenant(models.Model):
 
 
 class TenantCounter(models.Model):
-    """The row that admission changes last and conditionally: it makes rate and quota exact on any number of nodes."""
+    """The row that admission changes last and conditionally: it makes rate and quota exact on any number of nodes.
+
+    :class:`CurrentCounter` has how many tasks are unfinished now.
+    """
 
     tenant = models.OneToOneField(Tenant, on_delete=models.CASCADE, primary_key=True, related_name="counter")
-    unfinished = models.BigIntegerField(default=0)
+    unfinished = models.BigIntegerField(default=0, help_text="Less the ended tasks that were taken in.")
     urgent_unfinished = models.BigIntegerField(default=0)
+    ended = models.BigIntegerField(default=0, db_default=0, help_text="The ended tasks that were taken in.")
+    urgent_ended = models.BigIntegerField(default=0, db_default=0)
     submitted = models.BigIntegerField(default=0, db_default=0, help_text="All that were ever accepted, or run again.")
     theoretical_arrival = models.DateTimeField(
         default=None, null=True, help_text="When the rate's bucket is full again (generic cell rate algorithm)."
@@ -325,6 +330,38 @@ class TenantCounter(models.Model):
 
     class Meta:
         constraints = [models.CheckConstraint(condition=Q(unfinished__gte=0), name="slackwater_counter_not_negative")]
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id}: {self.unfinished}"
+
+
+class EndCounter(models.Model):
+    """How many of a tenant's tasks have ever ended, in a few parts of which each recorder raises its own.
+
+    Apart from the row that admission raises: who ends tasks and who submits them do not wait for each other's commit.
+    """
+
+    pk = models.CompositePrimaryKey("tenant", "part")
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+", db_constraint=False, db_index=False)
+    part = models.SmallIntegerField()
+    tasks = models.BigIntegerField()
+    urgent = models.BigIntegerField()
+
+    def __str__(self) -> str:
+        return f"{self.tenant_id}: {self.tasks}"
+
+
+class CurrentCounter(models.Model):
+    """A tenant's counter as it stands, with all that has ended: a view."""
+
+    tenant = models.OneToOneField(Tenant, on_delete=models.DO_NOTHING, primary_key=True, related_name="current_counter")
+    unfinished = models.BigIntegerField()
+    urgent_unfinished = models.BigIntegerField()
+    submitted = models.BigIntegerField()
+    theoretical_arrival = models.DateTimeField(null=True)
+
+    class Meta:
+        managed = False
 
     def __str__(self) -> str:
         return f"{self.tenant_id}: {self.unfinished}"

@@ -17,7 +17,7 @@ from django.db import connection
 from scheduler_ext.core.states import TaskState, is_final
 from slackwater_tasks.models import Attempt, LiveTask, Task, TaskEvent
 from slackwater_tasks.submission.service import submit, submit_workflow
-from slackwater_tenants.models import Tenant
+from slackwater_tenants.models import CurrentCounter, Tenant
 from slackwater_tenants.services import create_tenant
 from tests.support.api import furnish
 from tests.support.processes import ManagedProcess, manage
@@ -156,8 +156,7 @@ class Platform:
 
     def unfinished(self) -> int:
         """What the tenant's counter says is unfinished."""
-        self.tenant.counter.refresh_from_db()
-        return int(self.tenant.counter.unfinished)
+        return int(CurrentCounter.objects.get(tenant=self.tenant).unfinished)
 
 
 def _command(process: psutil.Process) -> str:

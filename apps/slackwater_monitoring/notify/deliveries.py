@@ -42,7 +42,7 @@ WHERE t.id = ANY(%s::uuid[])
 # How long the tenant's work ahead takes on the cell's slots: its unfinished tasks by what a task of it takes.
 WORK_AHEAD = """
 SELECT c.tenant_id, c.unfinished * coalesce(r.mean_us, 0) / 1e6 / greatest(1, coalesce(n.slots, 1)), clock_timestamp()
-FROM slackwater_tenants_tenantcounter c JOIN slackwater_tenants_tenant t ON t.id = c.tenant_id
+FROM slackwater_tenants_currentcounter c JOIN slackwater_tenants_tenant t ON t.id = c.tenant_id
 LEFT JOIN LATERAL (SELECT sum(x.mean_us * x.samples) / nullif(sum(x.samples), 0) AS mean_us
                    FROM slackwater_tasks_runtime x WHERE x.tenant_id = c.tenant_id) r ON true
 LEFT JOIN LATERAL (SELECT sum(coalesce((y.slots->>'process')::int, 0)) AS slots FROM slackwater_resources_node y

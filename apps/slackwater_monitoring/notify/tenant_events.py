@@ -50,7 +50,7 @@ WITH found AS (
 """  # noqa: S608 - statements of ours
 QUOTAS: Final = f"""
 WITH used AS (
-    SELECT c.tenant_id, q.name, q.used, q.most FROM slackwater_tenants_tenantcounter c
+    SELECT c.tenant_id, q.name, q.used, q.most FROM slackwater_tenants_currentcounter c
     JOIN slackwater_tenants_tenant t ON t.id = c.tenant_id JOIN slackwater_tenants_plan p ON p.id = t.plan_id
     CROSS JOIN LATERAL (VALUES ('unfinished_tasks', c.unfinished::float8, p.max_waiting::float8),
         ('submissions', greatest(0, extract(epoch FROM c.theoretical_arrival - clock_timestamp())::float8)

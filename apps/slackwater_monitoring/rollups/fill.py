@@ -44,7 +44,7 @@ UPDATE slackwater_monitoring_usagemark SET sampled_at = clock_timestamp() WHERE 
     AND (sampled_at IS NULL OR sampled_at <= clock_timestamp() - %s * interval '1 second') FOR UPDATE SKIP LOCKED)
 RETURNING extract(epoch FROM sampled_at)::float8
 """
-UNFINISHED: Final = "SELECT tenant_id, unfinished FROM slackwater_tenants_tenantcounter WHERE unfinished > 0"
+UNFINISHED: Final = "SELECT tenant_id, unfinished FROM slackwater_tenants_currentcounter WHERE unfinished > 0"
 IN_FLIGHT: Final = named(f"""
 SELECT l.tenant_id, i.category, coalesce(h.name, '{SCRIPTS}'), d.name, {SLOT_KIND}, l.state, count(*), sum(l.slot_milli)::bigint
 FROM slackwater_tasks_livetask l JOIN slackwater_tasks_line i ON i.id = l.line_id

@@ -19,7 +19,7 @@ from slackwater_resources.models import Handler, Node, Tier
 from slackwater_tasks.ledger.connection import fetch_all
 from slackwater_tasks.models import Line
 from slackwater_tasks.read.tasks import word
-from slackwater_tenants.models import Tenant, TenantCounter, plan_numbers
+from slackwater_tenants.models import CurrentCounter, Tenant, plan_numbers
 from slackwater_tenants.services import is_granted, paused_by
 
 MAX_COUNTED = 10_000
@@ -144,7 +144,7 @@ def queues(tenant: Tenant) -> list[dict[str, Any]]:
     ]
 
 
-def _rate(tenant: Tenant, counter: TenantCounter | None) -> dict[str, Any]:
+def _rate(tenant: Tenant, counter: CurrentCounter | None) -> dict[str, Any]:
     """How many submissions the rate accepts at once now, and when it accepts the next one and all of them."""
     plan, now = tenant.plan, timezone.now()
     arrival = counter.theoretical_arrival if counter is not None else None
@@ -170,7 +170,7 @@ def _prices(tenant: Tenant) -> dict[str, Any]:
 
 def limits(tenant: Tenant) -> dict[str, Any]:
     """The numbers of the tenant's plan, and what is used of them now."""
-    counter = TenantCounter.objects.filter(pk=tenant.pk).first()
+    counter = CurrentCounter.objects.filter(pk=tenant.pk).first()
     held = sum(queued + running for queued, running, _ in _in_flight(tenant.pk).values())
     rate = _rate(tenant, counter)
     return {

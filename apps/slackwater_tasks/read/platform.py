@@ -33,7 +33,7 @@ WITH held AS (
 SELECT t.id, t.slug AS tenant, t.name, p.slug AS plan, p.weight, t.paused, t.cell, coalesce(c.unfinished, 0) AS unfinished,
     coalesce(c.urgent_unfinished, 0) AS urgent, coalesce(h.queued, 0) AS queued, coalesce(h.running, 0) AS running
 FROM slackwater_tenants_tenant t JOIN slackwater_tenants_plan p ON p.id = t.plan_id
-LEFT JOIN slackwater_tenants_tenantcounter c ON c.tenant_id = t.id LEFT JOIN held h ON h.tenant_id = t.id
+LEFT JOIN slackwater_tenants_currentcounter c ON c.tenant_id = t.id LEFT JOIN held h ON h.tenant_id = t.id
 ORDER BY coalesce(c.unfinished, 0) DESC, t.slug
 """)
 OWNER = """

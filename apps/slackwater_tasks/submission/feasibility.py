@@ -22,7 +22,7 @@ WHERE cell = %s AND state IN ('starting', 'active', 'draining') AND lease_expire
 AHEAD = """
 SELECT (CASE WHEN %s THEN c.urgent_unfinished ELSE c.unfinished END) * coalesce(r.mean_us, 0) / 1e6
     / greatest(1, coalesce(n.slots, 1))
-FROM slackwater_tenants_tenantcounter c
+FROM slackwater_tenants_currentcounter c
 LEFT JOIN LATERAL (SELECT sum(x.mean_us * x.samples) / nullif(sum(x.samples), 0) AS mean_us
                    FROM slackwater_tasks_runtime x WHERE x.tenant_id = c.tenant_id) r ON true
 LEFT JOIN LATERAL (SELECT sum(coalesce((y.slots->>'process')::int, 0) + coalesce((y.slots->>'script')::int, 0)) AS slots

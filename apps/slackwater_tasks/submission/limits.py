@@ -17,10 +17,10 @@ from slackwater_tenants.services import is_granted
 URGENT_FREE: Final = 100
 """How many urgent tasks a tenant may always have, whatever its plan's share of urgent work."""
 WHY: Final = """
-SELECT unfinished,
+SELECT unfinished, urgent_unfinished,
     extract(epoch FROM greatest(coalesce(theoretical_arrival, clock_timestamp()), clock_timestamp())
         - clock_timestamp())::float8
-FROM slackwater_tenants_tenantcounter WHERE tenant_id = $1
+FROM slackwater_tenants_currentcounter WHERE tenant_id = $1
 """
 
 
@@ -117,20 +117,22 @@ def refuse(cur: Any, tenant: Tenant, count: Count) -> NoReturn:
     counted = cur.execute(WHY, (tenant.pk,)).fetchone()
     if counted is None:
         raise NoTenant(f"there is no tenant {tenant.slug!r} any more")
-    unfinished, ahead_s = counted
+    unfinished, urgent, ahead_s = counted
     wait = ahead_s + (count.charged - plan.burst) * count.step
     if wait > 0:
         available = room(plan, ahead_s)[0]
         raise LimitExceeded(retry_after=wait, limit=plan.tasks_per_hour, burst=plan.burst, available=available)
-    if unfinished + count.n > plan.max_waiting:
+    most_urgent = max(count.urgent_free, (unfinished + count.n) * count.permille // 1000)
+    if unfinished + count.n <= plan.max_waiting and count.urgent and urgent + count.urgent > most_urgent:
         raise QuotaExceeded(
-            f"the plan allows {plan.max_waiting} tasks waiting; {unfinished} wait, {count.n} were submitted",
-            limit=plan.max_waiting,
+            f"the plan allows {count.permille / 10:g} % of the tasks waiting to be urgent",
+            field="category",
+            limit=count.permille,
         )
+    # Also where enough have ended since.
     raise QuotaExceeded(
-        f"the plan allows {count.permille / 10:g} % of the tasks waiting to be urgent",
-        field="category",
-        limit=count.permille,
+        f"the plan allows {plan.max_waiting} tasks waiting; {unfinished} wait, {count.n} were submitted",
+        limit=plan.max_waiting,
     )
 
 

@@ -67,6 +67,7 @@ class LedgerUpkeep:
             Job(name="bulk operations", every_s=0.5, run=self.advance_bulk, full=1, over=("bulk",)),
             Job(name="unreleased dependants", every_s=2.0, run=self.release, over=("unreleased",)),
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark, over=TASKS),
+            Job(name="ended tasks taken in", every_s=10.0, run=self.take_in, full=BATCH),
             Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys, full=BATCH),
             Job(name="checkpoints of ended tasks", every_s=60.0, run=partial(forget_ended, self.db, BATCH), full=BATCH),
             Job(name="objects of what is gone", every_s=60.0, run=partial(objects.empty, self.db), full=objects.BATCH),
@@ -178,6 +179,10 @@ class LedgerUpkeep:
     def check_forecasts(self) -> int:
         """Compare the predicted starts that were shown with what happened."""
         return self.db.repeatable(lambda conn: hits.check(conn, BATCH))
+
+    def take_in(self) -> int:
+        """Take ended tasks into the counters of tenants that submit no more: the version before knows no other."""
+        return int(self.db.conn.execute(sql.store.TAKE_IN, (BATCH,)).rowcount)
 
     def forget_keys(self) -> int:
         return int(self.db.conn.execute(OLD_KEYS, (self.conf.idempotency_keys_s, BATCH)).rowcount)

@@ -17,7 +17,7 @@ from django.utils import timezone
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_tasks.models import DeadLetter, LiveTask, MutexScope, Script, Task, TaskEvent, Workflow
 from slackwater_tasks.submission import service
-from slackwater_tenants.models import Plan, Tenant, TenantCounter
+from slackwater_tenants.models import CurrentCounter, Plan, Tenant
 from slackwater_tenants.services import create_tenant
 from tests.support.admin import act, add_form, form_of, press, said, staff, state, submit
 from tests.support.api import HANDLER
@@ -50,7 +50,7 @@ class TestTasks:
         assert task.submitted_by == "user:root"
         assert task.expires_at is not None
         assert b"order: 7" in page.get(response["Location"]).content
-        assert TenantCounter.objects.get(pk=tenant.pk).unfinished == 1
+        assert CurrentCounter.objects.get(pk=tenant.pk).unfinished == 1
 
     def test_adding_a_script_stores_it(self, page: Client, tenant: Tenant) -> None:
         Tenant.objects.filter(pk=tenant.pk).update(trusted=True)

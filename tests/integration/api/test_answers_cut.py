@@ -14,7 +14,7 @@ from scheduler_ext.core.states import TaskState
 from slackwater_tasks.models import LiveTask, Task, TaskEvent, Workflow
 from slackwater_tasks.submission import group_commit
 from slackwater_tasks.submission.service import Single, Submission
-from slackwater_tenants.models import TenantCounter
+from slackwater_tenants.models import CurrentCounter
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups, furnish
 from tests.support.link import Link, djangos, first_uncut
 
@@ -67,7 +67,7 @@ class Cut:
         """The tenant's tasks, all of them live and counted."""
         tasks = list(Task.objects.unscoped().filter(tenant=self.api.tenant))
         assert LiveTask.objects.unscoped().filter(tenant=self.api.tenant).count() == len(tasks)
-        assert TenantCounter.objects.get(tenant=self.api.tenant).unfinished == len(tasks)
+        assert CurrentCounter.objects.get(tenant=self.api.tenant).unfinished == len(tasks)
         return tasks
 
 
@@ -108,7 +108,7 @@ def _cancelled(cut: Cut) -> None:
     assert Task.objects.unscoped().get(pk=task_id).state == TaskState.CANCELLED
     told = TaskEvent.objects.unscoped().filter(task_id=task_id, to_state=TaskState.CANCELLED)
     assert told.count() == 1
-    assert TenantCounter.objects.get(tenant=cut.api.tenant).unfinished == 0
+    assert CurrentCounter.objects.get(tenant=cut.api.tenant).unfinished == 0
 
 
 @pytest.mark.parametrize("lost", ["question", "answer"])

@@ -58,7 +58,7 @@ def stored() -> tuple[int, int, int]:
     return (
         asked("SELECT count(*) FROM slackwater_tasks_livetask"),
         asked("SELECT count(DISTINCT xmin::text) FROM slackwater_tasks_livetask"),
-        asked("SELECT coalesce(sum(unfinished), 0)::int FROM slackwater_tenants_tenantcounter"),
+        asked("SELECT coalesce(sum(unfinished), 0)::int FROM slackwater_tenants_currentcounter"),
     )
 
 

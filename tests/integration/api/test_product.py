@@ -16,7 +16,7 @@ from scheduler_ext.core.states import TaskState
 from slackwater_api.http.pagination import encode
 from slackwater_tasks.models import DeadLetter, LiveTask, Task, TaskEvent
 from slackwater_tasks.runtime.sealed import reveal
-from slackwater_tenants.models import TenantCounter
+from slackwater_tenants.models import CurrentCounter, TenantCounter
 from tests.support.api import HANDLER, ApiClient, client_of, forget_lookups
 
 pytestmark = pytest.mark.django_db
@@ -176,7 +176,7 @@ def test_what_matches_is_cancelled_and_nothing_else(acme: ApiClient) -> None:
     assert {acme.get(f"/tasks/{task_id}").body["state"] for task_id in ids} == {"cancelled"}
     assert acme.get(f"/tasks/{ids[0]}/history").body["items"][-1]["actor"] == f"key:{acme.key.prefix}"
     assert acme.get(f"/tasks/{kept}").body["state"] == other.get(f"/tasks/{theirs}").body["state"] == "ready"
-    assert TenantCounter.objects.get(tenant=acme.tenant).unfinished == 1
+    assert CurrentCounter.objects.get(tenant=acme.tenant).unfinished == 1
 
 
 def test_dependants_end_with_them_but_are_not_counted(acme: ApiClient) -> None:
@@ -206,7 +206,7 @@ def test_what_failed_runs_again_with_its_attempts_anew(acme: ApiClient) -> None:
     assert not DeadLetter._plain.exists()
     past = acme.get(f"/tasks/{alone}/history").body["items"][-1]
     assert (past["from"], past["to"], past["actor"]) == ("failed", "ready", f"key:{acme.key.prefix}")
-    assert TenantCounter.objects.get(tenant=acme.tenant).unfinished == 2
+    assert CurrentCounter.objects.get(tenant=acme.tenant).unfinished == 2
 
 
 def test_what_the_plan_no_longer_allows_is_skipped_and_named(acme: ApiClient) -> None:

@@ -22,7 +22,7 @@ from slackwater_tasks.models import LiveTask, MapNode, Task, TaskEvent, Workflow
 from slackwater_tasks.read import tasks as reading
 from slackwater_tasks.submission import service, templates
 from slackwater_tasks.upkeep import ended_workflows
-from slackwater_tenants.models import Tenant, TenantCounter
+from slackwater_tenants.models import CurrentCounter, Tenant
 from slackwater_tenants.scoping import tenant_scope
 from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker
@@ -98,7 +98,7 @@ def test_a_task_for_each_element_and_their_results_in_order(tenant: Tenant) -> N
     with connection.cursor() as cur:
         assert [ended.status for ended in ended_workflows.end(cur, 10)] == [3]
     assert not LiveTask._plain.exists()
-    assert TenantCounter.objects.get(pk=tenant.pk).unfinished == 0
+    assert CurrentCounter.objects.get(pk=tenant.pk).unfinished == 0
     assert ended_workflows.delete(tenant.pk, flow.id) == 6
     assert not MapNode._plain.exists()
 

@@ -14,7 +14,7 @@ from slackwater_tasks.control import owner as owners
 from slackwater_tasks.control.owner import owner
 from slackwater_tasks.models import Task
 from slackwater_tasks.submission.service import submit, submit_many
-from slackwater_tenants.models import Plan, Tenant, TenantCounter
+from slackwater_tenants.models import CurrentCounter, Plan, Tenant, TenantCounter
 from slackwater_tenants.scoping import tenant_scope
 from tests.support.api import HANDLER, client_of, furnish
 
@@ -100,4 +100,4 @@ def test_a_lone_call_asks_the_database_for_nothing_but_to_store_it(
     task.apply_async()
     with django_assert_num_queries(0):  # the statement that stores it goes by the connection itself
         task.apply_async()
-    assert TenantCounter.objects.get(tenant=tenant).submitted == 2
+    assert CurrentCounter.objects.get(tenant=tenant).submitted == 2

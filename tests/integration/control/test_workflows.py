@@ -20,7 +20,7 @@ from slackwater_tasks.models import DeadLetter, Dependency, LiveTask, Task, Task
 from slackwater_tasks.read import tasks as reading
 from slackwater_tasks.read.workflows import workflow
 from slackwater_tasks.submission.service import submit, submit_workflow
-from slackwater_tenants.models import Tenant
+from slackwater_tenants.models import CurrentCounter, Tenant
 from slackwater_tenants.scoping import tenant_scope
 from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER
@@ -201,7 +201,7 @@ def test_a_workflow_runs_again_from_what_failed(tenant: Tenant) -> None:
     again = rerun(tenant, workflow_id, actor="me")
     assert set(again) == {ids["bad"], ids["after"]}, "what could not have its turn stays as it is"
     assert not DeadLetter._plain.exists()
-    assert tenant.counter.__class__.objects.get(tenant=tenant).unfinished == 2
+    assert CurrentCounter.objects.get(tenant=tenant).unfinished == 2
     assert LiveTask._plain.get(pk=ids["bad"]).fence == 1, "fences go on rising"
     run(worker, ids["bad"])
     assert LiveTask._plain.get(pk=ids["after"]).state == TaskState.READY
@@ -229,7 +229,7 @@ def test_a_branch_not_taken_is_skipped_and_the_workflow_done(tenant: Tenant) -> 
     assert "not taken" in alarm["reason"]
     told = TaskEvent._plain.get(task_id=ids["alarm"])
     assert (told.from_state, told.to_state) == (TaskState.BLOCKED, TaskState.SKIPPED)
-    assert tenant.counter.__class__.objects.get(tenant=tenant).unfinished == 0
+    assert CurrentCounter.objects.get(tenant=tenant).unfinished == 0
     with pytest.raises(Conflict, match="it is skipped"):
         retry(tenant.pk, ids["alarm"])
     with pytest.raises(Conflict, match="no task of the workflow"):

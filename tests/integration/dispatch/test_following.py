@@ -21,7 +21,7 @@ from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Attempt, Dependency, Leader, Line, LiveTask, Opening, Task, TaskEvent
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import submit_workflow
-from slackwater_tenants.models import Tenant, TenantCounter
+from slackwater_tenants.models import CurrentCounter, Tenant
 from slackwater_tenants.services import set_paused
 from tests.support.api import client_of, furnish
 from tests.support.rounds import Rounds
@@ -56,7 +56,7 @@ class Chain:
             assert next((change[0], change[1]) for change in changes) == (str(self.first), TaskState.SUCCEEDED)
             assert Task.objects.unscoped().get(pk=self.first).state == TaskState.SUCCEEDED  # unscoped: of one task
         live = LiveTask.objects.unscoped().filter(tenant=self.tenant).count()  # unscoped: of one tenant
-        assert TenantCounter.objects.get(tenant=self.tenant).unfinished == live
+        assert CurrentCounter.objects.get(tenant=self.tenant).unfinished == live
         return begun
 
     def live(self) -> LiveTask:
@@ -92,7 +92,7 @@ def edge(chain: Chain) -> int:
 def test_the_only_dependant_begins_as_its_parent_is_recorded(chain: Callable[..., Chain]) -> None:
     made = chain({**ECHO, "name": "third", "depends_on": ["second"]}, args=["a"], execution_cap_s=7)
     assert made.running.next_claim() == (str(made.second), 1)
-    unfinished = TenantCounter.objects.get(tenant=made.tenant).unfinished
+    unfinished = CurrentCounter.objects.get(tenant=made.tenant).unfinished
     places = Opening.objects.get().places
     begun = made.follow()
     assert begun is not None
@@ -106,7 +106,7 @@ def test_the_only_dependant_begins_as_its_parent_is_recorded(chain: Callable[...
     assert row.started_at is not None
     assert edge(made) == EdgeOutcome.SUCCEEDED
     assert not Task.objects.unscoped().get(pk=made.first).release_pending  # unscoped: of one task
-    assert TenantCounter.objects.get(tenant=made.tenant).unfinished == unfinished - 1
+    assert CurrentCounter.objects.get(tenant=made.tenant).unfinished == unfinished - 1
     assert Opening.objects.get().places == places - 1
     told = TaskEvent.objects.unscoped().filter(task_id=made.second)  # unscoped: of one task
     assert list(told.values_list("from_state", "to_state", "fence", "actor")) == [

@@ -30,7 +30,7 @@ from slackwater_tasks.runtime.checkpoints import PgCheckpoints
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import submit
 from slackwater_tasks.upkeep.jobs import LedgerUpkeep
-from slackwater_tenants.models import TenantCounter
+from slackwater_tenants.models import CurrentCounter
 from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, furnish
 from tests.support.hand_worker import HOLDER, HandWorker
@@ -227,7 +227,7 @@ def _recorded(cut: Cut) -> None:
     upkeep.release()
     upkeep.db.close()
     assert LiveTask.objects.unscoped().get(pk=child).state == TaskState.READY
-    assert TenantCounter.objects.get(tenant=cut.tenant).unfinished == 1
+    assert CurrentCounter.objects.get(tenant=cut.tenant).unfinished == 1
 
 
 def _handed_back(cut: Cut) -> None:

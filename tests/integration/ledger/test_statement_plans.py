@@ -162,6 +162,7 @@ PLANS: dict[str, dict[str, str]] = {
     "store": {
         "REVIVE": "task.pkey",
         "EDIT": "livetask.pkey",
+        "TAKE_IN": "",
     },
 }
 """By module and statement: the scans of tables that grow which it may make, as ``table.index``."""

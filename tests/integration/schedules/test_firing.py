@@ -18,7 +18,7 @@ from slackwater_schedules import services
 from slackwater_schedules.firing import fire_due, prune_fires, seconds_to_next
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_tasks.models import LiveTask, Task
-from slackwater_tenants.models import Plan, Tenant, TenantCounter
+from slackwater_tenants.models import CurrentCounter, Plan, Tenant
 from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER, furnish
 from tests.support.schedules import FIRES, due, fire_again, make, outcomes, rewind, state_of, tasks_of
@@ -163,7 +163,7 @@ def test_many_beats_fire_each_due_schedule_once(tenant: Tenant) -> None:
     assert sum(fired) == 240
     assert FIRES.count() == Task._plain.count() == LiveTask._plain.count() == 240
     assert FIRES.filter(outcome="submitted").values("schedule").distinct().count() == 240
-    assert [TenantCounter.objects.get(tenant=t).unfinished for t in tenants] == [60] * 4
+    assert [CurrentCounter.objects.get(tenant=t).unfinished for t in tenants] == [60] * 4
 
 
 @pytest.mark.django_db(transaction=True)
@@ -281,7 +281,7 @@ def test_a_tenant_at_its_limit_fails_alone(tenant: Tenant) -> None:
         due(poor, f"p{n}")
         due(tenant, f"a{n}")
     assert fire_due() == Counter(schedules=16, submitted=11, failed=5)
-    assert Task._plain.filter(tenant=poor).count() == TenantCounter.objects.get(tenant=poor).unfinished == 3
+    assert Task._plain.filter(tenant=poor).count() == CurrentCounter.objects.get(tenant=poor).unfinished == 3
     errors = set(FIRES.filter(outcome="failed").values_list("error", flat=True))
     assert all("3 tasks waiting" in error for error in errors)
 
@@ -305,7 +305,7 @@ def test_many_tenants_due_at_once_are_submitted_together(django_assert_max_num_q
         assert fire_due() == Counter(schedules=122, submitted=120, failed=2)
     tasks_by_tenant = {tenant.pk: Task._plain.filter(tenant=tenant).count() for tenant in many}
     assert tasks_by_tenant == {tenant.pk: 4 for tenant in many} | {poor.pk: 3, careful.pk: 5}
-    counters = dict(TenantCounter.objects.values_list("tenant_id", "unfinished"))
+    counters = dict(CurrentCounter.objects.values_list("tenant_id", "unfinished"))
     assert counters == tasks_by_tenant
     assert LiveTask._plain.count() == sum(tasks_by_tenant.values())
     failed = dict(FIRES.filter(outcome="failed").values_list("tenant_id", "error"))

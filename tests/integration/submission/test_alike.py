@@ -20,7 +20,7 @@ from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.models.base import new_id, new_ids
 from slackwater_tasks.submission import admission, alike, service, store
 from slackwater_tasks.submission.service import submit_many
-from slackwater_tenants.models import Tenant, TenantCounter
+from slackwater_tenants.models import CurrentCounter, Tenant
 from tests.support.api import HANDLER, client_of, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -116,7 +116,7 @@ def stored(ids: Sequence[uuid.UUID]) -> list[tuple[dict[str, Any], dict[str, Any
 
 
 def counters(tenant: Tenant) -> tuple[int, int, int]:
-    found = TenantCounter.objects.get(tenant=tenant)
+    found = CurrentCounter.objects.get(tenant=tenant)
     return found.unfinished, found.urgent_unfinished, found.submitted
 
 

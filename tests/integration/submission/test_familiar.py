@@ -21,7 +21,7 @@ from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.submission import familiar, many_tenants, refusal_cache, service
 from slackwater_tasks.submission.service import submit
 from slackwater_tasks.submission.store import Wish
-from slackwater_tenants.models import Plan, Tenant, TenantCounter
+from slackwater_tenants.models import CurrentCounter, Plan, Tenant, TenantCounter
 from tests.support.api import HANDLER, client_of, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -92,7 +92,7 @@ def test_it_is_stored_as_the_first_of_its_kind_was(tenant: Tenant, known_only: A
     assert {k: v for k, v in narrow.items() if k not in OWN} == {k: v for k, v in thin.items() if k not in OWN}
     assert moments(wide, narrow) == moments(like, thin)
     assert (like["args"], like["kwargs"]) == (fields.get("args", ["more"]), fields.get("kwargs", {}))
-    counter = TenantCounter.objects.get(tenant=tenant)
+    counter = CurrentCounter.objects.get(tenant=tenant)
     assert (counter.unfinished, counter.submitted) == (2, 2)
     assert counter.urgent_unfinished == (2 if fields.get("category") == "urgent" else 0)
 
@@ -179,7 +179,7 @@ def test_the_limits_are_met_exactly(tenant: Tenant, known_only: Any) -> None:
         with pytest.raises(LimitExceeded):
             submit(tenant, ECHO)
         assert refusal_cache.known(tenant) is not None
-    assert TenantCounter.objects.get(tenant=tenant).unfinished == Task.objects.unscoped().count() == 6  # unscoped: all
+    assert CurrentCounter.objects.get(tenant=tenant).unfinished == Task.objects.unscoped().count() == 6  # unscoped: all
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_in_a_transaction_of_the_callers_it_is_stored_if_that_commits(tenant: Te
             submit(tenant, ECHO)
             assert told == []
     assert told == [tenant.cell]
-    assert TenantCounter.objects.get(tenant=tenant).unfinished == Task.objects.unscoped().count() == 2  # unscoped: all
+    assert CurrentCounter.objects.get(tenant=tenant).unfinished == Task.objects.unscoped().count() == 2  # unscoped: all
 
 
 def test_what_a_transaction_made_is_not_remembered(tenant: Tenant) -> None:

@@ -18,7 +18,7 @@ CHECK_EVERY = 250
 STORED = """
 SELECT (SELECT count(*) FROM slackwater_tasks_task), (SELECT count(*) FROM slackwater_tasks_livetask), (SELECT
     count(*) FROM slackwater_tasks_workflow),
-       (SELECT count(*) FROM slackwater_tasks_idempotencykey), (SELECT sum(unfinished) FROM slackwater_tenants_tenantcounter)
+       (SELECT count(*) FROM slackwater_tasks_idempotencykey), (SELECT sum(unfinished) FROM slackwater_tenants_currentcounter)
 """
 UNNAMED = {"malformed_body", "unsupported_media_type"}
 """Problems of the body as a whole."""

@@ -27,7 +27,7 @@ from slackwater_tasks.submission import limits, many_tenants, refusal_cache, ser
 from slackwater_tasks.submission.group_commit import submit_all, submit_each
 from slackwater_tasks.submission.service import Single, Submission
 from slackwater_tasks.submission.store import Wish
-from slackwater_tenants.models import Plan, Tenant, TenantCounter
+from slackwater_tenants.models import CurrentCounter, Plan, Tenant
 from slackwater_tenants.services import create_tenant
 from tests.support.api import HANDLER
 
@@ -79,7 +79,7 @@ def counted(tenant: Tenant) -> tuple[int, int, int]:
     return (
         Task._plain.filter(tenant=tenant).count(),
         LiveTask._plain.filter(tenant=tenant).count(),
-        TenantCounter.objects.get(tenant=tenant).unfinished,
+        CurrentCounter.objects.get(tenant=tenant).unfinished,
     )
 
 

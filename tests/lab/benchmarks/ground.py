@@ -33,5 +33,8 @@ def tenants(count: int) -> list[Tenant]:
 def empty() -> None:
     """Forget every task."""
     with connection.cursor() as cur:
-        cur.execute(f"TRUNCATE {LEDGER}")
-        cur.execute("UPDATE slackwater_tenants_tenantcounter SET unfinished = 0, urgent_unfinished = 0")
+        cur.execute(f"TRUNCATE {LEDGER}, slackwater_tenants_endcounter")
+        cur.execute(
+            "UPDATE slackwater_tenants_tenantcounter"
+            " SET unfinished = 0, urgent_unfinished = 0, ended = 0, urgent_ended = 0"
+        )

@@ -19,7 +19,7 @@ from tests.lab.benchmarks.workloads import BLOCK, WORKLOADS, item
 TENANTS = 3
 CHUNK = 1000
 PARTS = ("dispatcher", "worker-1", "upkeep")
-RECORDED = "SELECT sum(unfinished)::bigint FROM slackwater_tenants_tenantcounter"
+RECORDED = "SELECT sum(unfinished)::bigint FROM slackwater_tenants_currentcounter"
 HANDLERS = {"coroutine": "bench.awork", "says": "bench.says"}
 """Those that are not ``bench.work``, by variant."""
 ENDED = "SELECT count(*) FROM slackwater_tasks_task WHERE state IN (6, 7)"

@@ -24,7 +24,7 @@ SELECT task_id::text, fence, reason FROM slackwater_tasks_taskevent WHERE from_s
 IN_FLIGHT = "SELECT task_id::text, fence FROM slackwater_tasks_livetask WHERE phase = 4"
 COUNTERS = """
 SELECT coalesce(sum(unfinished), 0)::int, (SELECT count(*)::int FROM slackwater_tasks_livetask) FROM
-    slackwater_tenants_tenantcounter
+    slackwater_tenants_currentcounter
 """
 EFFECTS = f"SELECT key, count(*)::int FROM {TABLE} GROUP BY key"
 FIRES = """

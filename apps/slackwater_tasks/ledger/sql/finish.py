@@ -11,20 +11,23 @@ GONE = named("""gone AS (
     WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.fence = ended.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s
     RETURNING l.task_id, l.tenant_id, l.attempts, l.has_children, l.queued_at, l.started_at AS running_at, l.mutex_key,
         l.latest_start, ended.*)""")
+PARTS = 4
+"""The rows in which a tenant's ended tasks are counted: connections that share none do not wait for each other."""
 LISTENED = "SELECT EXISTS (SELECT 1 FROM slackwater_tasks_listener)"
 
 
 def counted(of: str) -> str:
-    """The part that lowers the tenants' counters by the tasks of ``of``: last, and in order."""
+    """The part that counts the tenants' ended tasks, those of ``of``: last, and in order.
+
+    Not in the rows that admission raises: each would wait for the other's commit.
+    """
     return f"""counts AS (SELECT tenant_id, count(*) AS number, count(*) FILTER (WHERE category = :category.URGENT) AS urgent
     FROM {of} GROUP BY tenant_id),
-counters AS (
-    SELECT c.tenant_id FROM slackwater_tenants_tenantcounter c WHERE c.tenant_id IN (SELECT tenant_id FROM counts)
-    ORDER BY c.tenant_id FOR UPDATE),
 counted AS (
-    UPDATE slackwater_tenants_tenantcounter c
-    SET unfinished = c.unfinished - counts.number, urgent_unfinished = c.urgent_unfinished - counts.urgent
-    FROM counts JOIN counters USING (tenant_id) WHERE c.tenant_id = counts.tenant_id RETURNING c.tenant_id)"""  # noqa: S608 - names of ours
+    INSERT INTO slackwater_tenants_endcounter AS e (tenant_id, part, tasks, urgent)
+    SELECT tenant_id, mod(pg_backend_pid(), {PARTS}), number, urgent FROM counts ORDER BY tenant_id
+    ON CONFLICT (tenant_id, part) DO UPDATE SET tasks = e.tasks + excluded.tasks, urgent = e.urgent + excluded.urgent
+    RETURNING tenant_id)"""  # noqa: S608 - names of ours
 
 
 def recorded(of: str, number: str) -> str:
@@ -39,10 +42,11 @@ recorded AS (
 
 
 def _finish(ended: str, *more: str) -> str:
-    """Delete the live rows, write final states and attempts, lower the tenants' counters: one statement for a batch.
+    """Delete the live rows, write final states and attempts, count them as ended: one statement for a batch.
 
     ``ended``: the query of what has ended. ``more``: further parts of the statement, which may read ``gone``. Live rows
-    are locked first, counters last and in order, here and in every other statement.
+    are locked first, counters last and in order, here and in every other statement; and what ends is counted before what is
+    submitted, where one transaction does both.
     """
     return named(f"""
 WITH ended AS ({ended}),

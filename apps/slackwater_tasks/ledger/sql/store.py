@@ -33,6 +33,29 @@ class Count(NamedTuple):
     urgent_free: int
 
 
+def _ended(tenant: str) -> str:
+    """The query of how many tasks of a tenant have ever ended."""
+    return f"""SELECT coalesce(sum(tasks), 0)::bigint AS tasks, coalesce(sum(urgent), 0)::bigint AS urgent
+    FROM slackwater_tenants_endcounter WHERE tenant_id = {tenant}"""  # noqa: S608 - names of ours
+
+
+# Sums that only grow: what a statement saw of them before it waited for the counter may be less than the counter has taken
+# in, and then counts as that. So too many are taken for unfinished, never too few.
+_LEFT: Final = "c.unfinished + c.ended - greatest(c.ended, e.tasks)"
+"""How many tasks of a tenant are unfinished: ``c`` its counter, ``e`` the sums of its ended tasks."""
+_URGENT_LEFT: Final = "c.urgent_unfinished + c.urgent_ended - greatest(c.urgent_ended, e.urgent)"
+# Admission does it for tenants that submit; of those whose last task has ended nobody else would. A counter that somebody has
+# set too low is left alone: it must not keep the others.
+TAKE_IN: Final = f"""
+WITH behind AS (
+    SELECT c.tenant_id, e.tasks, e.urgent FROM slackwater_tenants_tenantcounter c CROSS JOIN LATERAL (
+        {_ended("c.tenant_id")}) e
+    WHERE c.ended < e.tasks AND c.unfinished + c.ended >= e.tasks
+    ORDER BY c.tenant_id LIMIT %s FOR NO KEY UPDATE OF c SKIP LOCKED)
+UPDATE slackwater_tenants_tenantcounter c SET unfinished = {_LEFT}, urgent_unfinished = {_URGENT_LEFT},
+    ended = greatest(c.ended, e.tasks), urgent_ended = greatest(c.urgent_ended, e.urgent)
+FROM behind e WHERE c.tenant_id = e.tenant_id
+"""  # noqa: S608 - names of ours
 _COUNT_KINDS: Final = tuple({int: "bigint", float: "float8"}[kind] for kind in get_type_hints(Count).values())
 
 
@@ -47,18 +70,20 @@ def count_statement(tenants: int, *, patience_ms: int | None = None) -> str:
     # array in the condition makes the planner look a tenant up by the key, whatever it thinks of the table's size.
     held = _held(tenants, patience_ms) if tenants > 1 else ""
     joined = " JOIN held ON held.tenant_id = u.tenant" if held else ""
+    unfinished, urgent = f"({_LEFT} + u.n)", f"({_URGENT_LEFT} + u.urgent)"
     return f"""{held}
 UPDATE slackwater_tenants_tenantcounter c
-SET unfinished = c.unfinished + u.n, urgent_unfinished = c.urgent_unfinished + u.urgent,
-    submitted = c.submitted + u.n,
+SET unfinished = {unfinished}, urgent_unfinished = {urgent}, ended = greatest(c.ended, e.tasks),
+    urgent_ended = greatest(c.urgent_ended, e.urgent), submitted = c.submitted + u.n,
     theoretical_arrival = greatest(coalesce(c.theoretical_arrival, clock_timestamp()), clock_timestamp())
         + u.charged * u.step * interval '1 second'
 FROM (VALUES {_values(_COUNT_KINDS, tenants, 1)}) AS u({", ".join(Count._fields)}){joined}
-WHERE c.tenant_id = ANY(ARRAY[u.tenant]) AND c.unfinished + u.n <= u.most
+CROSS JOIN LATERAL (
+    {_ended("ANY(ARRAY[u.tenant])")}) e
+WHERE c.tenant_id = ANY(ARRAY[u.tenant]) AND {unfinished} <= u.most
     AND greatest(coalesce(c.theoretical_arrival, clock_timestamp()), clock_timestamp())
         + u.charged * u.step * interval '1 second' <= clock_timestamp() + u.burst * u.step * interval '1 second'
-    AND (u.urgent = 0
-         OR c.urgent_unfinished + u.urgent <= greatest(u.urgent_free, (c.unfinished + u.n) * u.permille / 1000))
+    AND (u.urgent = 0 OR {urgent} <= greatest(u.urgent_free, {unfinished} * u.permille / 1000))
 RETURNING c.tenant_id, c.unfinished, extract(epoch FROM c.theoretical_arrival - clock_timestamp())::float8 AS ahead_s
 """  # noqa: S608 - names and types of ours
 

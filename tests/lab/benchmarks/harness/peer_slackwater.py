@@ -59,8 +59,9 @@ class Peer(common.Peer):  # type: ignore[misc]  # untyped module of the harness
         self.flush_redis()
         self.pg().execute(
             "TRUNCATE slackwater_tasks_task, slackwater_tasks_livetask, slackwater_tasks_attempt,"
-            " slackwater_tasks_dependency, slackwater_tasks_taskevent, slackwater_tasks_deadletter;"
-            "UPDATE slackwater_tenants_tenantcounter SET unfinished = 0, urgent_unfinished = 0"
+            " slackwater_tasks_dependency, slackwater_tasks_taskevent, slackwater_tasks_deadletter,"
+            " slackwater_tenants_endcounter;"
+            "UPDATE slackwater_tenants_tenantcounter SET unfinished = 0, urgent_unfinished = 0, ended = 0, urgent_ended = 0"
         )
 
     def worker_cmds(self) -> list[list[str]]:

@@ -17,7 +17,7 @@ FROM (SELECT count(*) AS attempts, count(DISTINCT task_id) AS tasks FROM slackwa
 READY = f"SELECT count(*) FROM slackwater_tasks_livetask WHERE state = {TaskState.READY:d}"
 QUEUED = f"SELECT count(*) FROM slackwater_tasks_livetask WHERE state = {TaskState.QUEUED:d}"
 RUNNING = f"SELECT count(*) FROM slackwater_tasks_livetask WHERE state = {TaskState.RUNNING:d}"
-UNFINISHED = "SELECT coalesce(sum(unfinished), 0)::bigint FROM slackwater_tenants_tenantcounter"
+UNFINISHED = "SELECT coalesce(sum(unfinished), 0)::bigint FROM slackwater_tenants_currentcounter"
 
 
 def record(accepted: int) -> dict[str, int]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from slackwater.local.process import stop
 from slackwater.local.servers.folders import free_port
 from slackwater_tasks.models import Task
-from slackwater_tenants.models import Plan, Tenant, TenantCounter
+from slackwater_tenants.models import CurrentCounter, Plan, Tenant
 from slackwater_tenants.services import create_api_key
 from tests.lab.benchmarks import ground
 from tests.lab.benchmarks.api_process import START_S, start_api, wait_listening
@@ -169,7 +169,7 @@ def run(clients: int, processes: int, limit: int, each: int, seconds: int, warm:
         raise RuntimeError(f"{len(faults)} answers were neither 201 nor 429 with Retry-After: {faults[0]}")
     accepted = len(rush.accepted) + len(after.accepted)
     stored = Task._plain.filter(tenant=tenant).count()
-    counted = TenantCounter.objects.get(tenant=tenant).unfinished
+    counted = CurrentCounter.objects.get(tenant=tenant).unfinished
     report(
         "RESULT", clients=clients, processes=processes, limit=limit, accepted=accepted, stored=stored,
         refused=len(rush.refused) + len(after.refused), exact=accepted == stored == counted == min(limit, clients),
