@@ -21,6 +21,7 @@ from celery.concurrency import prefork
 from celery.worker import state
 
 from scheduler_ext import forking
+from scheduler_ext.core.errors import first_line
 from scheduler_ext.core.types import PER_CHILD, WorkKind
 from scheduler_ext.core.work import Export, NodeSpec
 from scheduler_ext.dispatch.keys import KILLED_TASK, SLICE_TASK, token_queue
@@ -35,6 +36,8 @@ from scheduler_ext.worker.journal import BATCHES, Journal
 log = logging.getLogger(__name__)
 
 AGENT_CHECK_S = 1.0
+REGISTER_AGAIN_S = 1.0
+"""While the ledger is away."""
 TOKEN_CHECK_S = 1.0
 AHEAD = 2
 """Tokens for each child: one that lends it, one that waits in the worker, so that no time passes between slices."""
@@ -80,12 +83,13 @@ class NodeStep(bootsteps.StartStopStep):
         return usable
 
     def create(self, worker: Any) -> Any:
-        """Register the node; nothing of ours is started by Celery itself."""
-        self.register()
+        """Register the node, and wait for that as for a broker; nothing of ours is started by Celery itself."""
+        while not self.register():
+            time.sleep(REGISTER_AGAIN_S)
         return self
 
-    def register(self) -> None:
-        """Register a new incarnation and tell the children its id."""
+    def register(self) -> bool:
+        """Register a new incarnation and tell the children its id; False while the ledger is away."""
         handlers.export_declared(self.engine.app)
         offered = {name: e for name, e in handlers.exported().items() if e.task in self.engine.app.tasks}
         spec = NodeSpec(
@@ -97,13 +101,19 @@ class NodeStep(bootsteps.StartStopStep):
             enforced=self.engine.sandbox().enforced,
         )  # fmt: skip
         store = self.engine.node_store()
-        node_id = store.register(spec, offered)
-        store.close()
+        try:
+            node_id = store.register(spec, offered)
+        except store.faults as error:
+            log.warning("the node could not be registered, trying again: %s", first_line(error))
+            return False
+        finally:
+            store.close()
         self.journal.lease_deadline = time.monotonic() + self.engine.conf.node_lease_s
         self.journal.agent_beat = time.monotonic()
         self.journal.draining = self.journal.activated = False
         self.journal.node_id = node_id
         log.info("registered as node %s, %s handlers", node_id, len(offered))
+        return True
 
     def slots_by_kind(self, offered: dict[str, Export]) -> dict[WorkKind, int]:
         """Slots of each kind; kinds that share a child only where such a handler is exported."""
@@ -132,7 +142,8 @@ class NodeStep(bootsteps.StartStopStep):
             return
         if self.agent.returncode == LOST_NODE:
             old = token_queue(self.journal.node_id)
-            self.register()
+            if not self.register():
+                return
             consumer = worker.consumer
             if consumer is not None:
                 consumer.cancel_task_queue(old)

@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from redis import Redis
 
 from scheduler_ext.core.states import Outcome, TaskState
@@ -54,6 +58,29 @@ def test_a_worker_outlives_its_broker(platform: Platform, own_redis: EmbeddedRed
     assert [a.outcome for a in platform.attempts(running)] == [Outcome.SUCCEEDED], "it went on all the time"
     assert worker.is_running()
     wait_until(lambda: platform.unfinished() == 0, message="all are done")
+
+
+@contextmanager
+def closed_database(url: str) -> Iterator[None]:
+    """Nobody new gets into the database; who is in stays."""
+    name = str(conninfo_to_dict(url)["dbname"])
+    allow = sql.SQL("ALTER DATABASE {} ALLOW_CONNECTIONS {}")
+    with psycopg.connect(make_conninfo(url, dbname="postgres"), autocommit=True) as conn:
+        conn.execute(allow.format(sql.Identifier(name), sql.SQL("false")))
+        try:
+            yield
+        finally:
+            conn.execute(allow.format(sql.Identifier(name), sql.SQL("true")))
+
+
+def test_a_worker_that_starts_before_the_database_waits_for_it(platform: Platform, database_url: str) -> None:
+    with closed_database(database_url):
+        worker = platform.start_worker()
+        said = worker.wait_for("the node could not be registered, trying again", timeout=30)
+        assert "Traceback" not in said
+    worker.wait_for("w1@test ready")
+    platform.dispatcher()
+    assert platform.wait(platform.submit("demo.echo", 1)).state == TaskState.SUCCEEDED
 
 
 def test_a_worker_outlives_a_broker_without_memory(

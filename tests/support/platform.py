@@ -74,6 +74,12 @@ class Platform:
 
     def worker(self, name: str = "w1", concurrency: int = 2, **env: str) -> ManagedProcess:
         """Start a worker and wait until it is registered and ready."""
+        process = self.start_worker(name, concurrency, **env)
+        process.wait_for(f"{name}@test ready")
+        return process
+
+    def start_worker(self, name: str = "w1", concurrency: int = 2, **env: str) -> ManagedProcess:
+        """Start a worker."""
         options = [
             "-n",
             f"{name}@test",
@@ -85,9 +91,7 @@ class Platform:
             "INFO",
         ]
         command = [sys.executable, "-W", "ignore", "-m", "celery", "-A", "slackwater", "worker", *options]
-        process = self.start(name, command, **env)
-        process.wait_for(f"{name}@test ready")
-        return process
+        return self.start(name, command, **env)
 
     def up(self) -> ManagedProcess:
         """Start one of each; returns the worker."""
