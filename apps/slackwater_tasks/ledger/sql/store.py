@@ -33,6 +33,9 @@ class Count(NamedTuple):
     urgent_free: int
 
 
+_COUNT_KINDS: Final = tuple({int: "bigint", float: "float8"}[kind] for kind in get_type_hints(Count).values())
+
+
 def _ended(tenant: str) -> str:
     """The query of how many tasks of a tenant have ever ended."""
     return f"""SELECT coalesce(sum(tasks), 0)::bigint AS tasks, coalesce(sum(urgent), 0)::bigint AS urgent
@@ -44,6 +47,7 @@ def _ended(tenant: str) -> str:
 _LEFT: Final = "c.unfinished + c.ended - greatest(c.ended, e.tasks)"
 """How many tasks of a tenant are unfinished: ``c`` its counter, ``e`` the sums of its ended tasks."""
 _URGENT_LEFT: Final = "c.urgent_unfinished + c.urgent_ended - greatest(c.urgent_ended, e.urgent)"
+_TAKEN_IN: Final = "ended = greatest(c.ended, e.tasks), urgent_ended = greatest(c.urgent_ended, e.urgent)"
 # Admission does it for tenants that submit; of those whose last task has ended nobody else would. A counter that somebody has
 # set too low is left alone: it must not keep the others.
 TAKE_IN: Final = f"""
@@ -53,10 +57,9 @@ WITH behind AS (
     WHERE c.ended < e.tasks AND c.unfinished + c.ended >= e.tasks
     ORDER BY c.tenant_id LIMIT %s FOR NO KEY UPDATE OF c SKIP LOCKED)
 UPDATE slackwater_tenants_tenantcounter c SET unfinished = {_LEFT}, urgent_unfinished = {_URGENT_LEFT},
-    ended = greatest(c.ended, e.tasks), urgent_ended = greatest(c.urgent_ended, e.urgent)
+    {_TAKEN_IN}
 FROM behind e WHERE c.tenant_id = e.tenant_id
 """  # noqa: S608 - names of ours
-_COUNT_KINDS: Final = tuple({int: "bigint", float: "float8"}[kind] for kind in get_type_hints(Count).values())
 
 
 @lru_cache(maxsize=64)
@@ -73,8 +76,8 @@ def count_statement(tenants: int, *, patience_ms: int | None = None) -> str:
     unfinished, urgent = f"({_LEFT} + u.n)", f"({_URGENT_LEFT} + u.urgent)"
     return f"""{held}
 UPDATE slackwater_tenants_tenantcounter c
-SET unfinished = {unfinished}, urgent_unfinished = {urgent}, ended = greatest(c.ended, e.tasks),
-    urgent_ended = greatest(c.urgent_ended, e.urgent), submitted = c.submitted + u.n,
+SET unfinished = {unfinished}, urgent_unfinished = {urgent}, {_TAKEN_IN},
+    submitted = c.submitted + u.n,
     theoretical_arrival = greatest(coalesce(c.theoretical_arrival, clock_timestamp()), clock_timestamp())
         + u.charged * u.step * interval '1 second'
 FROM (VALUES {_values(_COUNT_KINDS, tenants, 1)}) AS u({", ".join(Count._fields)}){joined}
