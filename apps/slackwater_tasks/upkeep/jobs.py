@@ -67,7 +67,7 @@ class LedgerUpkeep:
             Job(name="bulk operations", every_s=0.5, run=self.advance_bulk, full=1, over=("bulk",)),
             Job(name="unreleased dependants", every_s=2.0, run=self.release, over=("unreleased",)),
             Job(name="parked mutex keys", every_s=2.0, run=self.unpark, over=TASKS),
-            Job(name="ended tasks taken in", every_s=10.0, run=self.take_in, full=BATCH),
+            Job(name="ended tasks taken in", every_s=10.0, run=self.take_in, full=BATCH, ordinary=True),
             Job(name="old idempotency keys", every_s=60.0, run=self.forget_keys, full=BATCH),
             Job(name="checkpoints of ended tasks", every_s=60.0, run=partial(forget_ended, self.db, BATCH), full=BATCH),
             Job(name="objects of what is gone", every_s=60.0, run=partial(objects.empty, self.db), full=objects.BATCH),
