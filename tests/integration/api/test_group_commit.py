@@ -125,31 +125,41 @@ def test_one_that_finds_nobody_goes_at_once_and_other_tenants_wait_for_nobody(ac
     assert stored() == (4, 4, 4)
 
 
-def test_what_comes_meanwhile_of_several_tenants_goes_together(acme: ApiClient) -> None:
+def test_what_comes_meanwhile_of_several_tenants_goes_together(
+    acme: ApiClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(group_commit, "PATIENCE_S", 2.0)
     others = [client_of(f"other{n}") for n in range(3)]
 
     async def story(front: AsgiApplication) -> None:
         for client in others:
             assert (await Submission(front, client.text).run()).status == 201
-        group_commit = front.group_commit
-        group_commit._flight = flight = object()  # as if one were under way
+        gate = front.group_commit
+        gate._flight = flight = object()  # as if one were under way
         visits = [Submission(front, client.text) for client in others for _ in range(2)]
         jobs = [asyncio.ensure_future(visit.run()) for visit in visits]
         await until(lambda: all(job.done() for job in jobs))
-        assert group_commit._flight is not flight, "they wait for it a moment only"
+        assert gate._flight is not flight, "they wait for it a moment only"
         assert [visit.status for visit in visits] == [201] * 6
         assert all("RateLimit" in visit.headers for visit in visits)
-        assert (group_commit._waiting, group_commit._next) == ({}, [])
+        assert (gate._waiting, gate._next) == ({}, [])
 
     told(story)
     assert stored() == (9, 4, 9)
 
 
 async def both(front: AsgiApplication, *clients: ApiClient) -> None:
-    """One task of each client, stored together."""
-    front.group_commit._flight = object()  # as if one were under way
-    visits = [Submission(front, client.text) for client in clients]
-    await asyncio.gather(*(visit.run() for visit in visits))
+    """One task of each client, stored together however slow the loop is."""
+    gate = front.group_commit
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(group_commit, "PATIENCE_S", 60.0)
+        gate._flight = object()  # as if one were under way
+        visits = [Submission(front, client.text) for client in clients]
+        jobs = [asyncio.ensure_future(visit.run()) for visit in visits]
+        await until(lambda: len(gate._next) == len(clients))
+    gate._end_patience()
+    gate._overtake()
+    await asyncio.gather(*jobs)
     assert [visit.status for visit in visits] == [201] * len(clients)
 
 
@@ -174,10 +184,18 @@ def test_after_waits_in_vain_fewer_are_made(acme: ApiClient, monkeypatch: pytest
     waits: list[int] = []
 
     async def story(front: AsgiApplication) -> None:
+        gate = front.group_commit
+        wait_for = gate._wait_for
+
+        def noted(count: int) -> None:
+            wait_for(count)
+            if count == 2:
+                waits.append(gate._awaited)
+
+        monkeypatch.setattr(gate, "_wait_for", noted)
         for _ in range(8):
             await both(front, acme, other)
-            waits.append(front.group_commit._awaited)
-            await until(lambda: front.group_commit._awaited == 0)
+            await until(lambda: gate._awaited == 0)
             assert (await Submission(front, acme.text).run()).status == 201, "a lone one waits for nobody"
 
     told(story)
