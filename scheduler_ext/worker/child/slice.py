@@ -11,7 +11,7 @@ import logging
 import os
 import signal
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +22,7 @@ import redis
 from celery import Celery
 
 from scheduler_ext.conf import LOOKAHEAD_US, SchedulerConf
+from scheduler_ext.core.run_times import LEARNT_FROM
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.types import MILLI, PER_CHILD, WorkKind
 from scheduler_ext.core.work import Finished, Started
@@ -44,6 +45,10 @@ log = logging.getLogger(__name__)
 
 INTERRUPT_SIGNAL = signal.SIGUSR2
 LEARN_EVERY_S = 0.5
+LEARN_FIRST_S = 0.05
+"""The same while a child has told too few run times of what it runs alone: until enough are known, all of them run alone."""
+MOST_TOLD = 10_000
+"""So many kinds of tasks a child remembers to have told of."""
 LONG_CHECK_S = 0.25
 """How often a child checks, while a task runs, that its node's lease still holds; others get the task a second later.
 """
@@ -107,6 +112,7 @@ class Child:
         self.worker = f"{index}:{os.getpid()}"
         self._samples: defaultdict[tuple[int, str], list[float]] = defaultdict(list)
         self._learnt = time.monotonic()
+        self._told: Counter[tuple[int, str]] = Counter()
         self._running: int | None = None
         self._claimed_slot = False
         self.meter = Meter()
@@ -257,7 +263,8 @@ class Child:
         new = ended[recorded:] if recorded else ended
         if batched or last or not self._goes_on(begun, new, heard):
             self.recorder.put(begun.slot, begun.node_id, new, heard, hint=not batched)
-        if time.monotonic() - self._learnt > LEARN_EVERY_S:
+        is_new = not batched and self._told[started[0].tenant_id, started[0].handler] < LEARNT_FROM
+        if time.monotonic() - self._learnt > (LEARN_FIRST_S if is_new else LEARN_EVERY_S):
             self._learn()
         return len(started)
 
@@ -364,6 +371,9 @@ class Child:
         if self._samples:
             samples, self._samples = self._samples, defaultdict(list)
             self.store.learn(samples)
+            if len(self._told) > MOST_TOLD:
+                self._told.clear()
+            self._told.update({key: len(seconds) for key, seconds in samples.items()})
 
     def close(self) -> None:
         self.meter.close()

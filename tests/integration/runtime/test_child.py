@@ -1,4 +1,4 @@
-"""A batch whose results fill its slot of the journal is recorded in parts, each end once."""
+"""A pool child in this process: what the journal cannot hold is recorded in parts, what is new is soon learnt."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from celery import Celery
 
 import slackwater_conf
+from scheduler_ext.core.run_times import LEARNT_FROM
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.work import Changes, Finished
 from scheduler_ext.task import handlers
@@ -18,7 +19,7 @@ from scheduler_ext.task.output import output
 from scheduler_ext.worker import journal
 from scheduler_ext.worker.child.handler_call import End
 from scheduler_ext.worker.child.slice import INTERRUPT_SIGNAL, Begun, Child
-from slackwater_tasks.models import Attempt, Task
+from slackwater_tasks.models import Attempt, RunTime, Task
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import submit_many
 from tests.support.api import client_of, furnish
@@ -28,7 +29,7 @@ from tests.support.waiting import wait_until
 pytestmark = pytest.mark.django_db(transaction=True)
 TASKS = 7
 recorded: list[int] = []
-app = Celery("test_full_journal", broker="memory://", set_as_current=False)
+app = Celery("test_child", broker="memory://", set_as_current=False)
 
 
 @app.task(name="journal.echo", shared=False)  # else every other app would have it
@@ -106,3 +107,27 @@ def test_what_the_journal_cannot_hold_is_recorded_on_the_way_and_nothing_twice(
     assert recorded == [4, 1, 1, 1], "it holds three"
     wait_until(lambda: len(heard) == TASKS, message="who listens hears of each")
     assert [(task.task_id, finished.task_id) for task, finished in heard] == [(str(each), str(each)) for each in ids]
+
+
+def learnt() -> int:
+    """How many runs are learnt from."""
+    return sum(RunTime.objects.values_list("samples", flat=True))
+
+
+def test_run_times_of_what_is_new_are_told_soon_and_later_ones_together(
+    cell: Rounds, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scheduler_ext.worker.child.slice.LEARN_FIRST_S", 0.0)
+    monkeypatch.setattr("scheduler_ext.worker.child.slice.LEARN_EVERY_S", 3600.0)
+    tenant = client_of("new").tenant
+    submit_many(tenant, [{"handler": "journal.echo", "args": [n]} for n in range(LEARNT_FROM + 2)])
+    ids = list(Task.objects.unscoped().order_by("id").values_list("pk", flat=True))  # unscoped: of all tenants
+    for number, each in enumerate(ids, start=1):
+        slot = child.recorder.slot()
+        claims = cell.worker.claim(each)
+        slot.open(claims)
+        started = child.store.start(cell.worker.node.pk, claims)
+        child._batch(Begun(slot, cell.worker.node.pk, started, 0), last=True)
+        assert learnt() == min(number, LEARNT_FROM)
+    child._learn()
+    assert learnt() == LEARNT_FROM + 2
