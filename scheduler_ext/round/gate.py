@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
@@ -187,7 +188,10 @@ class Gate:
         return node
 
     def more_alike(self, line: LineView, task: TaskView, milli: int) -> tuple[Node | None, int]:
-        """Where the next tasks like the short one just placed go, and how many before anything but counts changes."""
+        """Where the next tasks like the short one just placed go, and how many before anything but counts changes.
+
+        Their tenants may start fewer: :meth:`may_start`.
+        """
         if task.mutex_key is not None or task.avoid_node is not None or self._pending is not None:
             return None, 0
         shape = self.shape(line, task.kind, task.handler_id)
@@ -195,24 +199,31 @@ class Gate:
         if node is None:
             return None, 0
         most = self.ledger.more_short(node, shape, milli)
-        use = self._uses[line.tenant_id]
-        if use.flight_left is not None:
-            most = min(most, use.flight_left)
-        if use.milli_left is not None:
-            most = min(most, use.milli_left[task.kind] // milli)
         ceiling = self._ceilings[line.category]
         if line.category is not _URGENT and ceiling < MILLI and most > 0:
             most = min(most, self.ledger.below_for(ceiling, task.kind, milli))
         return node, most
 
-    def count_more(self, line: LineView, task: TaskView, milli: int, node: Node, tasks: int) -> None:
-        """Take room on the node for so many of them, and count them."""
-        self.ledger.take_more_short(node, milli, tasks)
-        use = self._uses[line.tenant_id]
+    def may_start(self, tenant_id: int, milli: int, most: int) -> int:
+        """How many short tasks of a tenant its own limits let start, ``most`` at the most."""
+        use = self.use(tenant_id)
+        if use.paused:
+            return 0
         if use.flight_left is not None:
-            use.flight_left -= tasks
+            most = min(most, use.flight_left)
         if use.milli_left is not None:
-            use.milli_left[task.kind] -= milli * tasks
+            most = min(most, use.milli_left.get(PROCESS, 0) // milli)
+        return most
+
+    def count_more(self, node: Node, milli: int, tasks: Mapping[int, int]) -> None:
+        """Take room on the node for so many short tasks of each tenant, and count them."""
+        self.ledger.take_more_short(node, milli, sum(tasks.values()))
+        for tenant_id, count in tasks.items():
+            use = self._uses[tenant_id]
+            if use.flight_left is not None:
+                use.flight_left -= count
+            if use.milli_left is not None:
+                use.milli_left[PROCESS] -= milli * count
 
     def has_waited(self, task: TaskView) -> bool:
         """Whether a task that takes a whole slot has waited long enough for a node to be kept for it."""

@@ -5,6 +5,7 @@ Pure: the same snapshot, settings and policy always give the same plan, and the 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from scheduler_ext.conf import SchedulerConf
@@ -95,7 +96,7 @@ class _Round:
         before = ledger.utilization_permille()
         wanted = {task.kind for line in self._snapshot.lines for task in line.heads}
         kept = self._make_room(wanted)
-        served, rooms = None, ledger.rooms(wanted)
+        before_milli, rooms = 0, ledger.rooms(wanted)
         while len(decisions) < limit and any(rooms):
             picked = chooser.pick()
             if picked is None:
@@ -110,9 +111,9 @@ class _Round:
             if isinstance(found, Node):
                 self._note(line, task, found, milli)
                 chooser.accept(line, task, taken)
-                if milli and line is served:  # else others come in between
+                if milli and milli == before_milli:
                     self._start_alike(line, task, milli)
-                served = line
+                before_milli = milli
             else:
                 self._reasons[task.task_id] = found
                 chooser.reject(line, task, found)
@@ -180,16 +181,25 @@ class _Round:
         return bool(self._snapshot.behind) and not TENANT_REASONS.isdisjoint(self._reasons.values())
 
     def _start_alike(self, line: LineView, task: TaskView, milli: int) -> None:
-        """Start those behind the short task just started that are like it and go to one node, as one by one they would."""
-        decisions, queue, behind = self._decisions, _QUEUES.get(line.category), self._chooser.following(line)
-        if queue is None or not behind:
+        """Start those like the short task just started that go to one node, as one by one they would."""
+        queue = _QUEUES.get(line.category)
+        if queue is None:
             return
         node, most = self.gate.more_alike(line, task, milli)
-        most = min(most, self._conf.round_limit - len(decisions))
+        most = min(most, self._conf.round_limit - len(self._decisions))
         if node is None or most <= 0:
             return
+        behind = self._chooser.following(line)
+        if behind:
+            self._start_behind(line, task, behind[: self.gate.may_start(line.tenant_id, milli, most)], node, milli)
+        else:
+            self._start_in_turns(line, task, most, node, milli)
+
+    def _start_behind(self, line: LineView, task: TaskView, behind: Sequence[TaskView], node: Node, milli: int) -> None:
+        """Where nobody else waits: the next of the line."""
+        decisions, queue = self._decisions, _QUEUES[line.category]
         before, kind, handler, expected = len(decisions), task.kind, task.handler_id, task.expected_us
-        for each in behind[:most]:
+        for each in behind:
             if (
                 each.kind is not kind or each.handler_id != handler or each.expected_us != expected or each.alone
                 or each.rates or each.mutex_key is not None or each.avoid_node is not None
@@ -198,8 +208,33 @@ class _Round:
             decisions.append(Decision(each.task_id, line.line_id, node.node_id, kind, queue, each.fence, expected or 0,
                                       exclusive=False, handler_id=handler))  # fmt: skip
         if started := len(decisions) - before:
-            self.gate.count_more(line, task, milli, node, started)
+            self.gate.count_more(node, milli, {line.tenant_id: started})
             self._chooser.accept_next(line, task, milli, started)
+
+    def _start_in_turns(self, line: LineView, task: TaskView, most: int, node: Node, milli: int) -> None:
+        """Where several lines take turns: whichever is next, as long as it is like that and its tenant may."""
+        gate, chooser, decisions, queue = self.gate, self._chooser, self._decisions, _QUEUES[line.category]
+        category, vector, labels, handler = line.category, line.vector, line.labels, task.handler_id
+        left: dict[int, int] = {}
+        started: dict[int, int] = {}
+        while most > 0 and (picked := chooser.pick()) is not None:
+            line, task = picked
+            tenant = line.tenant_id
+            if tenant not in left:
+                left[tenant], started[tenant] = gate.may_start(tenant, milli, most), 0
+            if (
+                started[tenant] >= left[tenant] or line.category is not category or line.paused
+                or task.handler_id != handler or short_milli(task) != milli or line.vector != vector
+                or line.labels != labels or task.mutex_key is not None or task.avoid_node is not None
+                or chooser.refusal(line, task, milli) is not None
+            ):  # fmt: skip
+                break
+            decisions.append(Decision(task.task_id, line.line_id, node.node_id, task.kind, queue, task.fence,
+                                      task.expected_us or 0, exclusive=False, handler_id=handler, alone=task.alone))  # fmt: skip
+            chooser.accept(line, task, milli)
+            started[tenant] += 1
+            most -= 1
+        gate.count_more(node, milli, started)
 
     def _note(self, line: LineView, task: TaskView, node: Node, milli: int) -> None:
         """Note a claim."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from random import Random
 from typing import Any
 
@@ -12,8 +11,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import LineView, NodeView, Snapshot, TaskView, TenantView, WorkKind
 from scheduler_ext.policies.registry import share_policy
-from scheduler_ext.policies.tree import Rules, TreeChooser
-from scheduler_ext.round.prioritizer import prioritize
+from scheduler_ext.round.prioritizer import _Round
 from tests.support.deciding import SMALL, line, node, snapshot, task
 
 POLICIES: list[tuple[str, dict[str, Any]]] = [
@@ -30,33 +28,35 @@ DIFFERENT: list[dict[str, Any]] = [
 """In what a task may differ from those around it."""
 
 
-class _OneByOne(TreeChooser):
-    """Never says what is picked next."""
+class _OneByOne(_Round):
+    """Looks at each task by itself."""
 
-    runs = 0
-
-    def following(self, line: LineView) -> Sequence[TaskView]:
-        _OneByOne.runs += bool(super().following(line))
-        return ()
+    def _start_alike(self, line: LineView, task: TaskView, milli: int) -> None:
+        """Nothing: whatever is next is picked, and looked at, like any other."""
 
 
-class _Alone:
-    """A share policy whose tasks start one by one."""
+class _Together(_Round):
+    """Counts what is started so, of one line and of several."""
 
-    name = "alone"
+    behind = in_turns = 0
 
-    def __init__(self, rules: Rules) -> None:
-        self._rules = rules
+    def _start_behind(self, *args: Any) -> None:
+        before = len(self._decisions)
+        super()._start_behind(*args)
+        _Together.behind += len(self._decisions) - before
 
-    def start(self, view: Snapshot) -> TreeChooser:
-        return _OneByOne(view, self._rules)
+    def _start_in_turns(self, *args: Any) -> None:
+        before = len(self._decisions)
+        super()._start_in_turns(*args)
+        _Together.in_turns += len(self._decisions) - before
 
 
 def world(random: Random) -> Snapshot:
     """One line or a few, mostly of short tasks that are alike, and nodes of which some are partly full."""
     lines, tenants = [], []
+    common = _usual(random) if random.random() < 0.5 else None
     for number in range(1, random.choice([1, 1, 1, 2, 3]) + 1):
-        usual = {"handler_id": random.choice([1, 2]), "expected_us": random.choice([0, 80, 1_000, 5_000, 20_000])}
+        usual = common or _usual(random)
         unlike = random.choice([0.0, 0.02, 0.2])
         tasks = [
             task(f"{number}-{place:04}", number, rank=(0, place), submitted_at=float(place), fence=place % 3,
@@ -70,6 +70,11 @@ def world(random: Random) -> Snapshot:
         ))  # fmt: skip
     nodes = [_node(random, number) for number in range(1, random.choice([1, 2, 3]) + 1)]
     return snapshot(lines, nodes, tenants, rates_left={1: 2})
+
+
+def _usual(random: Random) -> dict[str, Any]:
+    """What most tasks of a line have in common."""
+    return {"handler_id": random.choice([1, 2]), "expected_us": random.choice([0, 80, 1_000, 5_000, 20_000])}
 
 
 def _node(random: Random, number: int) -> NodeView:
@@ -87,8 +92,7 @@ def _node(random: Random, number: int) -> NodeView:
 )
 def test_together_as_one_by_one(name: str, parameters: dict[str, Any]) -> None:
     share = share_policy(name, parameters)
-    assert isinstance(share, Rules)
-    _OneByOne.runs = 0
+    _Together.behind = _Together.in_turns = 0
     for seed in range(150):
         random = Random(seed)
         view = world(random)
@@ -96,5 +100,7 @@ def test_together_as_one_by_one(name: str, parameters: dict[str, Any]) -> None:
             round_limit=random.choice([10, 100, 1_000]), peak_permille=random.choice([300, 1_000]),
             delayable_permille=random.choice([500, 900, 1_000]),
         )  # fmt: skip
-        assert prioritize(view, conf, share) == prioritize(view, conf, _Alone(share)), f"seed {seed}"
-    assert _OneByOne.runs > 100, "most often some could start together"
+        together = _Together(view, conf, share.start(view)).run()
+        assert together == _OneByOne(view, conf, share.start(view)).run(), f"seed {seed}"
+    assert _Together.behind > 1_000
+    assert _Together.in_turns > 1_000
