@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -79,6 +81,10 @@ def child() -> Child:
         def told() -> bool:
             return not journal.unheard
 
+        # The kernel shares processors among sessions (sched(7), autogroup): as one of the worker's, all children together
+        # would get no more of a busy machine than a single process beside them.
+        with contextlib.suppress(PermissionError):  # it leads one already
+            os.setsid()
         _, index = place()
         name = f"child {_inherited.hostname} {index}"
         _inherited.child = Child(

@@ -42,6 +42,7 @@ def test_a_killed_child_costs_its_task_one_attempt_and_an_agent_that_dies_is_rep
     task_id = platform.submit("demo.sleep", 30, total_attempts=2)
     platform.wait(task_id, TaskState.RUNNING)
     busy = [c for c in children_of(worker) if c.pid == int(running_child(platform, worker))]
+    assert os.getsid(busy[0].pid) == busy[0].pid, "its share of the processors is its own"
     busy[0].kill()
     wait_until(lambda: len(platform.attempts(task_id)) == 1, message="the lost attempt is recorded")
     (attempt,) = platform.attempts(task_id)
