@@ -96,7 +96,7 @@ class _Round:
         before = ledger.utilization_permille()
         wanted = {task.kind for line in self._snapshot.lines for task in line.heads}
         kept = self._make_room(wanted)
-        before_milli, rooms = 0, ledger.rooms(wanted)
+        last, rooms = None, ledger.rooms(wanted)
         while len(decisions) < limit and any(rooms):
             picked = chooser.pick()
             if picked is None:
@@ -111,9 +111,10 @@ class _Round:
             if isinstance(found, Node):
                 self._note(line, task, found, milli)
                 chooser.accept(line, task, taken)
-                if milli and milli == before_milli:
+                shape = (milli, task.handler_id, line.category, line.vector, line.labels)
+                if milli and shape == last:  # else the next is hardly like it either
                     self._start_alike(line, task, milli)
-                before_milli = milli
+                last = shape
             else:
                 self._reasons[task.task_id] = found
                 chooser.reject(line, task, found)
@@ -213,7 +214,7 @@ class _Round:
 
     def _start_in_turns(self, line: LineView, task: TaskView, most: int, node: Node, milli: int) -> None:
         """Where several lines take turns: whichever is next, as long as it is like that and its tenant may."""
-        gate, chooser, decisions, queue = self.gate, self._chooser, self._decisions, _QUEUES[line.category]
+        gate, chooser = self.gate, self._chooser
         category, vector, labels, handler = line.category, line.vector, line.labels, task.handler_id
         left: dict[int, int] = {}
         started: dict[int, int] = {}
@@ -229,8 +230,7 @@ class _Round:
                 or chooser.refusal(line, task, milli) is not None
             ):  # fmt: skip
                 break
-            decisions.append(Decision(task.task_id, line.line_id, node.node_id, task.kind, queue, task.fence,
-                                      task.expected_us or 0, exclusive=False, handler_id=handler, alone=task.alone))  # fmt: skip
+            self._note(line, task, node, milli)
             chooser.accept(line, task, milli)
             started[tenant] += 1
             most -= 1

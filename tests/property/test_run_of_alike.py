@@ -38,11 +38,12 @@ class _OneByOne(_Round):
 class _Together(_Round):
     """Counts what is started so, of one line and of several."""
 
-    behind = in_turns = 0
+    runs = behind = in_turns = 0
 
     def _start_behind(self, *args: Any) -> None:
         before = len(self._decisions)
         super()._start_behind(*args)
+        _Together.runs += len(self._decisions) > before
         _Together.behind += len(self._decisions) - before
 
     def _start_in_turns(self, *args: Any) -> None:
@@ -92,7 +93,7 @@ def _node(random: Random, number: int) -> NodeView:
 )
 def test_together_as_one_by_one(name: str, parameters: dict[str, Any]) -> None:
     share = share_policy(name, parameters)
-    _Together.behind = _Together.in_turns = 0
+    _Together.runs = _Together.behind = _Together.in_turns = 0
     for seed in range(150):
         random = Random(seed)
         view = world(random)
@@ -102,5 +103,6 @@ def test_together_as_one_by_one(name: str, parameters: dict[str, Any]) -> None:
         )  # fmt: skip
         together = _Together(view, conf, share.start(view)).run()
         assert together == _OneByOne(view, conf, share.start(view)).run(), f"seed {seed}"
+    assert _Together.runs > 100, "most often some could start together"
     assert _Together.behind > 1_000
     assert _Together.in_turns > 1_000
