@@ -199,7 +199,7 @@ class Engine:
 
     def _give_up(self) -> None:
         jobs = self._trace.jobs if self._waiting else []
-        found = refused(jobs, self._started, self._missing, self._gate, self._chooser, self._timers)
+        found = refused(jobs, self._finished, self._missing, self._gate, self._chooser, self._timers)
         self._unplaced = found | self._unplaced
 
     def _goes_on(self) -> bool:

@@ -151,7 +151,7 @@ class Run:
     segments: Sequence[tuple[int, int, int]] = ()
     """With time slices: (job, start, end) of each slice."""
     unplaced: Mapping[int, str] = field(default_factory=dict)
-    """Jobs that could never run, with the reason."""
+    """Jobs that could never run, or never go on, with the reason."""
     backfilled: int = 0
     """Starts beside room that was kept for another."""
     tenants: Mapping[int, TenantView] = field(default_factory=dict)

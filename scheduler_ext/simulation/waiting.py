@@ -57,10 +57,13 @@ class Waiting:
 
 
 def refused(
-    jobs: Sequence[Any], started: list[int], missing: list[int], gate: Gate, chooser: RunningTree, timers: Timers | None
+    jobs: Sequence[Any], ended: list[int], missing: list[int], gate: Gate, chooser: RunningTree, timers: Timers | None
 ) -> dict[int, str]:
-    """Why jobs still wait at the end: for one of the windows that never opens, or below a maximum that is too small."""
+    """Why jobs still wait at the end: for one of the windows that never opens, or below a maximum that is too small.
+
+    One that was stopped, or whose turn was over, may have run for a time.
+    """
     windows = timers is not None and timers.has_windows
-    left = [job for job in jobs if started[job.index] < 0 and not (missing and missing[job.index])]
+    left = [job for job in jobs if ended[job.index] < 0 and not (missing and missing[job.index])]
     reasons = {job.index: gate.refusal(job.line, job, 0) or chooser.refusal(job.line, job, MILLI) for job in left}
     return {index: (reason or Reason.PEAK).value for index, reason in reasons.items() if reason is not None or windows}

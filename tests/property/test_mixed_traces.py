@@ -124,7 +124,7 @@ def test_a_mixed_trace_runs_to_its_end_within_what_there_is(rng: random.Random) 
     for job in run.trace.jobs:
         started, ended = run.started_us[job.index], run.ended_us[job.index]
         if ended < 0:
-            assert started < 0
+            assert started < 0 or job.index in worked, "only what was stopped, or had its turn, began and did not end"
             assert job.index in run.unplaced or any(run.ended_us[parent] < 0 for parent in job.parents)
             continue
         assert job.index not in run.unplaced

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.types import Reason, Vector
+from scheduler_ext.core.types import Reason, Vector, WorkKind
 from scheduler_ext.policies.registry import order_policy, share_policy
 from scheduler_ext.simulation.engine import Engine
 from scheduler_ext.simulation.learning import Learning
@@ -85,3 +85,17 @@ def test_what_no_maximum_ever_lets_start_is_reported() -> None:
     )  # fmt: skip
     assert list(found.ended_us) == [-1, -1, SECOND]
     assert found.unplaced == {0: Reason.HARD_SHARE.value}
+
+
+def test_what_can_never_go_on_after_its_turn_is_reported() -> None:
+    """The pool lends half of its guarantee: beside its own task the other one may take the slot, and alone never again."""
+    jobs = [
+        Job(0, 0, 3 * SECOND // 2, pool="a", kind=WorkKind.THREAD, vector=SMALL),
+        Job(1, SECOND // 2, 5 * SECOND, vector=SMALL),
+        Job(2, SECOND // 2, SECOND, parents=(1,), vector=SMALL),
+    ]
+    cell = Cell(nodes=1, slots=1, others={WorkKind.THREAD: 4}, capacity=LARGE)
+    queues = {"a": {"guaranteed": 40, "lends": 50}}
+    found = run(Trace(name="turns", jobs=jobs), cell, "round_robin", share="capacity", queues=queues)
+    assert (found.started_us[1], list(found.ended_us)) == (SECOND // 2, [3 * SECOND // 2, -1, -1])
+    assert found.unplaced == {1: Reason.HARD_SHARE.value}
