@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
-from scheduler_ext.core.types import NOBODY, Decision, Kept, Opening, Reason, Snapshot
+from scheduler_ext.core.types import NOBODY, Decision, Grant, Kept, Opening, Reason, Snapshot
 from scheduler_ext.core.work import (
     Asked,
     Changes,
@@ -64,6 +64,9 @@ class RoundStore(Protocol):
     def widen(self, epoch: int, openings: Sequence[Opening]) -> None:
         """Add to the openings under the leader's epoch, and close those of lines of which nothing came lately."""
 
+    def grant(self, epoch: int, grants: Sequence[Grant]) -> None:
+        """Let nodes go on with lines by themselves from now on, under the leader's epoch, and no others."""
+
     def withdraw(self) -> None:
         """Give no room ahead any more: what is claimed of it by now is in flight."""
 
@@ -100,6 +103,14 @@ class WorkStore(Protocol):
     ) -> tuple[Changes, Started | None]:
         """Record a plain success, and begin its only dependant here if it finds room given ahead: then this node holds
         ``claim``. Not repeated here: without an answer, ask ``start`` again, and record."""
+
+    def record_and_go_on(
+        self, node_id: int, finished: Sequence[Finished], note: Callable[[Sequence[tuple[str, int]]], None]
+    ) -> tuple[Changes, list[Started]]:
+        """Record plain successes, and begin as many more of their lines where this node may go on with them.
+
+        ``note`` is given their claims before they have surely begun. Not repeated here: without an answer, ask ``start``
+        again for what was noted, and record."""
 
     def tell_room(self) -> None:
         """Tell the dispatcher of free room, and wait for no answer: what runs next would wait for it too."""

@@ -324,6 +324,25 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """A node goes on with a line's short tasks of one handler by itself, in the room of those that end there."""
+
+    node_id: int
+    line_id: int
+    handler_id: int
+    slot_milli: int
+    """Thousandths of a slot that each task takes."""
+    batch: int
+    """The most tasks of a batch."""
+    in_hand: int
+    """So many short tasks it should have in hand, of all lines it goes on with."""
+
+    def lacks(self, node: NodeView) -> int:
+        """How many more it should be given, in whole batches: what is small goes on as small as it is."""
+        return max(0, self.in_hand - node.batch_count) // self.batch * self.batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """What one round decided."""
 

@@ -13,13 +13,14 @@ from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import first_line
-from scheduler_ext.core.types import NOBODY, Decision, Plan, Reason, RoundResult, Snapshot
+from scheduler_ext.core.types import NOBODY, Decision, Grant, Plan, Reason, RoundResult, Snapshot
 from scheduler_ext.dispatch import redis_client
 from scheduler_ext.dispatch.mutex import LockMirror
 from scheduler_ext.dispatch.queue_manager import ROOM, QueueManager
 from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.ports import RoundStore
 from scheduler_ext.preemption.controller import TurnTaking
+from scheduler_ext.round.grants import all_served, grants, in_hand
 from scheduler_ext.round.openings import MANY, in_the_way, lacking, openings
 from scheduler_ext.round.prioritizer import prioritize
 
@@ -46,6 +47,10 @@ AHEAD_S = 0.002
 """The longest time between a round that found room for all that was there, and the next one, which gives room ahead."""
 ASK_S = 0.005
 """Where nobody waited for room, the least time until that is looked at again: batches of short tasks tell of it all the time."""
+TRUST_S = 2.0
+"""How long it holds that each line was served, where rounds look at too few tasks to tell."""
+GOES_ON_S = 0.05
+"""The least time between two rounds while nodes go on by themselves and lack nothing."""
 MIN_PAUSE_MS = 4
 """Under load the least time between two rounds, so that they stay large and few."""
 
@@ -69,6 +74,9 @@ class Dispatcher:
         self.watch = watch
         self._wants_ends = False
         self._kept = NOBODY
+        self._grants: tuple[Grant, ...] = ()
+        self._served = float("-inf")
+        """When each line that waited was last seen to be served."""
         # It outlives this dispatcher until the next one leads, and renews it.
         self.locks = LockMirror(queues.client, queues.keys, conf.node_lease_s + conf.leader_lease_s)
         self.epoch = 0
@@ -122,16 +130,11 @@ class Dispatcher:
             self.store.withdraw()
             snapshot, plan = self._decide()
         self._wants_ends, self._kept = plan.wants_ends, plan.kept
-        # 3. Give room ahead, where none is asked for now.
-        given = True
-        if self.turns is None or not self.turns.holds:
-            wider = openings(snapshot, plan, self.conf, self.share or self.store.share())
-            self.store.widen(self.epoch, wider)
-            self._short = lacking(snapshot, wider)
-            given = bool(snapshot.openings or wider)
+        # 3. Let nodes go on by themselves where nothing else waits; and give room ahead, where none is asked for now.
+        claims, given = self._give(snapshot, plan)
         self._rests_until = float("-inf") if given or plan.decisions or plan.left else began + REST_S
         # 4. Claim what was decided, if it still is what the snapshot said.
-        won = self.store.claim(self.epoch, plan.decisions)
+        won = self.store.claim(self.epoch, claims.decisions)
         self.locks.follow(self.store.locks, new=plan.excludes)
         # 5. Publish the claims that were won.
         self.queues.publish(won)
@@ -140,7 +143,7 @@ class Dispatcher:
         if self.turns is not None:
             self.turns.look(snapshot, plan, self.epoch)
         # 7. Fit the next snapshot's size, and show this round.
-        deeper = self.store.look(decided=len(plan.decisions), more=plan.more)
+        deeper = self.store.look(decided=len(claims.decisions), more=claims.more)
         if self.watch is not None:
             self.watch(snapshot, plan, won, time.monotonic() - began)
         self.last = RoundResult(
@@ -157,6 +160,24 @@ class Dispatcher:
             snapshot = self.turns.hold(snapshot)
         return snapshot, prioritize(snapshot, self.conf, self.share or self.store.share())
 
+    def _give(self, snapshot: Snapshot, plan: Plan) -> tuple[Plan, bool]:
+        """Decide ahead what rounds to come would say; returns what is left to claim, and whether room may be given ahead."""
+        holds = self.turns is not None and self.turns.holds
+        now = time.monotonic()
+        trusted = now - self._served < TRUST_S
+        self._grants = () if holds else grants(snapshot, plan, self.conf, self._grants, trusted=trusted)
+        if all_served(snapshot, plan):
+            self._served = now
+        self.store.grant(self.epoch, self._grants)
+        if self._grants and snapshot.openings:
+            self.store.withdraw()  # what comes would pass what waits
+        if self._grants or holds:
+            return in_hand(snapshot, plan, self._grants), True
+        wider = openings(snapshot, plan, self.conf, self.share or self.store.share())
+        self.store.widen(self.epoch, wider)
+        self._short = lacking(snapshot, wider)
+        return plan, bool(snapshot.openings or wider)
+
     def _set_aside(self, snapshot: Snapshot, plan: Plan) -> None:
         """Park what would only block its line: tasks waiting for a key, a rate, or a node that does not exist."""
         if _ASIDE.keys().isdisjoint(plan.left.values()):
@@ -169,6 +190,10 @@ class Dispatcher:
         for kind, task_ids in aside.items():
             if kind is not Reason.NEVER_FITS or snapshot.nodes:
                 self.store.park(task_ids, kind)
+
+    def goes_on(self) -> bool:
+        """Whether nodes go on by themselves, and the last round had nothing to add."""
+        return bool(self._grants) and not self.last.claimed
 
     def rests(self) -> bool:
         """Whether nothing is there to decide about, nor given ahead, so that the next round has time."""
@@ -232,9 +257,11 @@ class HintListener:
 def _rest(dispatcher: Dispatcher, hints: HintListener, pause_s: float) -> bool:
     """Wait until something may have to be decided, and tell whether that was heard.
 
-    Where nothing waits for room, news of it is no reason; then for some milliseconds what comes of it is asked about together.
+    Where nobody waited for room, news of it is no reason; then for some milliseconds what comes of it is asked about together.
+    While nodes go on by themselves, what comes waits a little for more.
     """
-    until, asks, room = time.monotonic() + pause_s, float("-inf"), False
+    began = time.monotonic()
+    until, asks, room, came = began + pause_s, float("-inf"), False, False
     while (now := time.monotonic()) < until:
         if room and now >= asks:
             if dispatcher.wants_room():
@@ -242,9 +269,9 @@ def _rest(dispatcher: Dispatcher, hints: HintListener, pause_s: float) -> bool:
             room, asks = False, now + ASK_S
         heard = hints.wait((min(asks, until) if room else until) - now)
         if heard - {ROOM}:
-            return True
-        room = room or bool(heard)
-    return False
+            came, until = True, min(until, began + GOES_ON_S) if dispatcher.goes_on() else began
+        room = room or ROOM in heard
+    return came
 
 
 def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool],

@@ -146,7 +146,7 @@ def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) ->
     conn, names = store.db.conn, store.reference.handlers
     tasks: dict[str, Waiting] = {}
     for row in conn.execute(RUNNING, (MAX_JOBS,)).fetchall():
-        kind = store.kind_of(row[6], row[7], row[8])
+        kind = store.reference.kind_of(row[6], row[7], row[8])
         tasks[row[0]] = Waiting(
             row[0], row[1], row[2], row[3], elapsed_s=row[4] or 0.0, mutex_key=row[5], kind=kind, cap_s=row[9] / 1000,
             mutex_limit=row[10],
@@ -164,7 +164,7 @@ def _collect(store: PgRoundStore, snapshot: Snapshot, params: dict[str, Any]) ->
         tasks[row[0]] = Waiting(
             row[0], row[1], row[2], row[3], rank=(row[4], row[5]), mutex_key=row[6], priority=row[7],
             arrives_s=row[8] or 0.0, parents=row[9], rates=store.rates.of(row[1], row[10], row[11]),
-            kind=store.kind_of(row[12], row[10], row[13]), cap_s=row[14] / 1000, mutex_limit=row[15],
+            kind=store.reference.kind_of(row[12], row[10], row[13]), cap_s=row[14] / 1000, mutex_limit=row[15],
             tolerance_s=row[16],
         )  # fmt: skip
     return tasks

@@ -208,7 +208,7 @@ def _jobs(store: PgRoundStore, recorded: list[Recorded]) -> tuple[list[Job], lis
             tolerance_us=int((row.at - arrives) * 1e6) + row.tolerance_ms * 1000, mutex_key=row.excludes,
             mutex_limit=row.mutex_limit, parents=[places[each] for each in row.parents or () if each in places],
             rates=store.rates.of(row.tenant, row.handler, row.rate_key), pool=store.pool_of(info),
-            kind=store.kind_of(row.kind, row.handler, row.by_itself), labels=info.labels,
+            kind=store.reference.kind_of(row.kind, row.handler, row.by_itself), labels=info.labels,
         )  # fmt: skip
         job.cap_us = row.cap_ms * 1000
         job.long_us = usual.long_us if usual else job.cap_us

@@ -91,7 +91,7 @@ def lately(store: PgRoundStore, now: float) -> tuple[list[Waiting], float]:
             continue
         found.append(Waiting(
             task_id, tenant, line, handler, arrives_s=min(0.0, -age_s), priority=priority, cap_s=cap_ms / 1000,
-            rates=store.rates.of(tenant, handler_id, None), kind=store.kind_of(kind, handler_id, by_itself),
+            rates=store.rates.of(tenant, handler_id, None), kind=store.reference.kind_of(kind, handler_id, by_itself),
             tolerance_s=tolerance_ms / 1000,
         ))  # fmt: skip
     return found, min(LONGEST_S, max(SHORTEST_S, now - began))

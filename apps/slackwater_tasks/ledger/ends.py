@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.retry import RetryPolicy
-from scheduler_ext.core.states import TaskState
-from scheduler_ext.core.work import Finished
+from scheduler_ext.core.states import Repeats, TaskState
+from scheduler_ext.core.work import NEVER_AGAIN, Finished
+from slackwater_tasks.ledger import sql
 
 
 def columns(ended: Sequence[Finished]) -> dict[str, list[Any]]:
@@ -41,3 +43,27 @@ def retry_policy(conf: SchedulerConf, own: dict[str, Any] | None) -> RetryPolicy
     """The back-off of a task: its own numbers over the platform's."""
     base = RetryPolicy(base_s=conf.retry_base_s)
     return RetryPolicy.from_mapping(own, default=base) if own else base
+
+
+def split_failed(cur: Any, conf: SchedulerConf, node_id: int, failed: Sequence[Finished], rng: random.Random,
+                 ) -> tuple[list[tuple[Finished, TaskState]], list[tuple[Finished, float]]]:  # fmt: skip
+    """Which failed attempts end their task, and which run again after how many seconds."""
+    by_id = {f.task_id: f for f in failed}
+    locked = cur.execute(
+        sql.finish.LOCK_RUNNING, {"ids": list(by_id), "fences": [f.fence for f in failed], "node": node_id}
+    ).fetchall()
+    final: list[tuple[Finished, TaskState]] = []
+    again: list[tuple[Finished, float]] = []
+    for task_id, _fence, attempts, total, cancelled, _batch, own, repeats in locked:
+        finished = by_id[task_id]
+        if cancelled:
+            final.append((finished, TaskState.CANCELLED))
+        elif (
+            attempts + 1 >= total or finished.retry_in_s == NEVER_AGAIN or not Repeats(repeats).after(finished.outcome)
+        ):
+            final.append((finished, TaskState.FAILED))
+        elif finished.retry_in_s is not None:
+            again.append((finished, finished.retry_in_s))
+        else:
+            again.append((finished, retry_policy(conf, own).delay(attempts + 1, rng.random)))
+    return final, again

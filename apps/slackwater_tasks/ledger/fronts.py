@@ -66,16 +66,20 @@ class Depth:
         else:
             self.in_turn = max(FEW, self.in_turn // 4)
 
-    def measure(self, nodes: Sequence[NodeView], given: Sequence[Opening]) -> int:
+    def measure(self, nodes: Sequence[NodeView], given: Sequence[Opening], wanted: Mapping[int, int]) -> int:
         """The most tasks that the nodes, and what is ``given`` ahead, could take.
 
         Where only work beside processes stands at the heads of lines, it is enough to look at as many tasks as there is room
-        for of those kinds, as long as that is used.
+        for of those kinds, as long as that is used. ``wanted``: how many nodes that go on by themselves should be given, by
+        their ids; no more are looked at.
         """
         room = self.reach = sum(map(room_of, nodes)) + sum(each.places * each.slot_milli for each in given)
         if not self._further and WorkKind.PROCESS not in self._kinds:
             near = sum(room_of(node, self._kinds) for node in nodes) + sum(each.places for each in given)
             self.reach = min(room, max(FEW, near))
+        if wanted:
+            self.reach = sum(min(room_of(node), wanted.get(node.node_id, room)) for node in nodes)
+            self._want = max(self._want, self.reach)
         return room
 
     def saw(self, lines: Iterable[LineView]) -> None:

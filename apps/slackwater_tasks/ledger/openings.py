@@ -1,4 +1,4 @@
-"""Openings as the dispatcher keeps them: of which lines tasks came lately, and what is given ahead of their room."""
+"""What the dispatcher has decided ahead, as it keeps it: room for lines of which tasks came lately, and who goes on."""
 
 from __future__ import annotations
 
@@ -12,10 +12,22 @@ from uuid import UUID
 
 import psycopg
 
+from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.resources import add, part, peak
-from scheduler_ext.core.types import MILLI, PER_CHILD, Decision, LineView, Opening, QueueName, TenantView, WorkKind
+from scheduler_ext.core.types import (
+    MILLI,
+    PER_CHILD,
+    Decision,
+    Grant,
+    LineView,
+    NodeView,
+    Opening,
+    QueueName,
+    TenantView,
+    WorkKind,
+)
 from scheduler_ext.round.openings import MOST
-from slackwater_tasks.ledger import sql
+from slackwater_tasks.ledger import sql, transitions
 from slackwater_tasks.ledger.rate_windows import RateBook
 from slackwater_tasks.ledger.snapshot_rows import Flight, LineInfo, Reference
 
@@ -26,6 +38,13 @@ PATIENCE: Final = "10ms"
 """How long whoever is claiming an opening is waited for, to add to it."""
 LATELY_S: Final = 600.0
 """An opening of which nothing is claimed for so long is closed."""
+
+LOOK_S: Final = 1.0
+"""Seconds between two looks at how far lines are behind."""
+AGAIN_S: Final = 1.0
+"""So often grants are written anew as long as they last: the table may have been emptied."""
+SEEN: Final = 128
+"""So many tasks of each line are looked at to tell whether all are served: no line may be further behind."""
 
 
 class Ahead:
@@ -110,6 +129,60 @@ class Ahead:
         for line, handler, alone, places in widened:
             key = (line, handler, alone)
             self._count(key, places - added[key], places)
+
+
+class Granted:
+    """What one dispatcher has written of its grants."""
+
+    def __init__(self) -> None:
+        self.now: tuple[Grant, ...] = ()
+        self._epoch = -1
+        self._written = self._looked = float("-inf")
+
+    def wanted(self, nodes: Iterable[NodeView]) -> dict[int, int]:
+        """How many more tasks each node that goes on by itself should be given, by its id."""
+        granted = {each.node_id: each for each in self.now}
+        return {node.node_id: granted[node.node_id].lacks(node) for node in nodes if node.node_id in granted}
+
+    def heads(self) -> int:
+        """The least number of tasks of each line to look at: now and then enough to tell whether all are served."""
+        now = time.monotonic()
+        if len(self.now) < 2 or now - self._looked < LOOK_S:
+            return 0
+        self._looked = now
+        return SEEN
+
+    def write(self, conn: Any, cell: str, epoch: int, grants: Sequence[Grant]) -> None:
+        """Write what holds from now on under the leader's epoch, and take back the rest; seldom anything is to be done."""
+        now, grants = time.monotonic(), tuple(grants)
+        if (grants, epoch) == (self.now, self._epoch) and (not grants or now - self._written < AGAIN_S):
+            return
+        nodes, lines = [each.node_id for each in grants], [each.line_id for each in grants]
+        with conn.transaction():
+            conn.execute(sql.openings.REVOKE, {"cell": cell, "nodes": nodes, "lines": lines})
+            if grants:
+                conn.execute(sql.openings.GRANT, {
+                    "cell": cell, "epoch": epoch, "nodes": nodes, "lines": lines,
+                    "handlers": [each.handler_id for each in grants], "millis": [each.slot_milli for each in grants],
+                })  # fmt: skip
+        self.now, self._epoch, self._written = grants, epoch, now
+
+    def claim(self, conn: Any, conf: SchedulerConf, epoch: int, holder: str,
+              decisions: Sequence[Decision]) -> tuple[list[Decision], list[Decision]]:  # fmt: skip
+        """Claim as many as were decided on of each line that a node goes on with; returns the claims, and what is left.
+
+        Those that were decided on may have begun there meanwhile: claimed is whatever is first by now.
+        """
+        granted = {(each.node_id, each.line_id): each for each in self.now}
+        counts, like, rest = dict[Grant, int](), dict[tuple[int, int], Decision](), list[Decision]()
+        for decision in decisions:
+            key = (decision.node_id, decision.line_id)
+            if (grant := granted.get(key)) is None or decision.exclusive:
+                rest.append(decision)
+            else:
+                counts[grant], like[key] = counts.get(grant, 0) + 1, decision
+        found = transitions.claim_next(conn, conf, epoch, holder, counts) if counts else []
+        return [replace(like[node, line], task_id=task_id, fence=fence) for task_id, fence, node, line in found], rest
 
 
 def _keys(keys: Sequence[Key]) -> dict[str, list[Any]]:

@@ -39,7 +39,7 @@ class PgTurnStore(TurnStore):
         line = self._line(line_id)
         if line is None:
             return None
-        kind, learnt = self.rounds.learnt_of(line.tenant_id, kind_number, handler_id, by_itself)
+        kind, learnt = self.rounds.reference.learnt_of(line.tenant_id, kind_number, handler_id, by_itself)
         task = TaskView(
             task_id=task_id, line_id=line_id, fence=fence, rank=(group, rank), kind=kind, handler_id=handler_id,
             priority=priority, submitted_at=submitted, latest_start=latest,

@@ -12,7 +12,7 @@ from typing import Any
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.labels import labels_of
 from scheduler_ext.core.resources import add, part, peak, scale, zero
-from scheduler_ext.core.run_times import LEARNT_FROM, RunTime, RunTimes
+from scheduler_ext.core.run_times import LEARNT_FROM, RunTimes
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     CLIENT,
@@ -23,6 +23,7 @@ from scheduler_ext.core.types import (
     PER_CHILD,
     Behind,
     Decision,
+    Grant,
     Kept,
     LineView,
     NodeView,
@@ -87,6 +88,7 @@ class PgRoundStore(RoundStore):
         self.rates = RateBook()
         self.past = LivePast(conf.cell)
         self.ahead = openings.Ahead()
+        self.granted = openings.Granted()
         self._epoch = 0
         self._last: Snapshot | None = None
         self.depth = Depth(conf.round_limit)
@@ -175,7 +177,7 @@ class PgRoundStore(RoundStore):
         now = time.time()
         over = self._ends(now) if ends else {}
         nodes = self._nodes(node_rows, flights, given, over)
-        room = self.depth.measure(nodes, given)
+        room = self.depth.measure(nodes, given, self.granted.wanted(nodes))
         rates = self.rates.count(conn)
         if rates and room:
             self.rates.unpark(conn)
@@ -277,7 +279,7 @@ class PgRoundStore(RoundStore):
 
     def _ends(self, now: float) -> dict[int, tuple[RunEnd, ...]]:
         vectors = {line_id: info.vector for line_id, info in self.reference.lines.items()}
-        return running_ends.running(self.db.conn, now, vectors, self.kind_of, self.reference.run_times)
+        return running_ends.running(self.db.conn, now, vectors, self.reference.kind_of, self.reference.run_times)
 
     def _nodes(self, rows: Sequence[Any], flights: dict[int, Flight], given: Sequence[Opening],
                ends: Mapping[int, tuple[RunEnd, ...]]) -> tuple[NodeView, ...]:  # fmt: skip
@@ -303,7 +305,7 @@ class PgRoundStore(RoundStore):
             info = self.reference.lines[line_id]
             flight = flights.setdefault(node_id, Flight())
             if exclusive:
-                work, learnt = self.learnt_of(info.tenant_id, kind, handler_id, by_itself)
+                work, learnt = self.reference.learnt_of(info.tenant_id, kind, handler_id, by_itself)
                 one = part(info.vector, PER_CHILD[work]) if work in PER_CHILD else info.vector
                 vector = scale(one, count)
                 held = {work: count * MILLI}
@@ -331,23 +333,6 @@ class PgRoundStore(RoundStore):
         }
         return flights, tenants, {path: pool_view(members) for path, members in pooled.items()}, split
 
-    def kind_of(self, kind: int, handler_id: int | None, by_itself: bool) -> WorkKind:
-        """The slot that a task holds, from the numbers of its row."""
-        if kind == 2 or handler_id is None:
-            return WorkKind.SCRIPT
-        known = self.reference.handlers.get(handler_id)
-        work = known[1] if known else WorkKind.PROCESS
-        # Alone: in a child's main thread, beside nobody.
-        return WorkKind.PROCESS if by_itself and work in PER_CHILD else work
-
-    def learnt_of(
-        self, tenant_id: int, kind: int, handler_id: int | None, by_itself: bool
-    ) -> tuple[WorkKind, RunTime | None]:
-        """The slot a task holds, and what its handler is expected to take."""
-        work = self.kind_of(kind, handler_id, by_itself)
-        known = None if work is WorkKind.SCRIPT else self.reference.handlers.get(handler_id or 0)
-        return work, self.reference.run_times.of(tenant_id, known[:1]) if known else None
-
     def _crowded(self) -> bool:
         """Whether to look at some lines only; a second policy that is compared might choose others."""
         return self.depth.crowded and self.chosen().shadow is None
@@ -358,11 +343,11 @@ class PgRoundStore(RoundStore):
 
         ``found``: what was read already, so many ``heads`` of each line or, for ``None``, where all lines stand.
         """
-        if not self.depth.looks(room):
+        if not (self.depth.looks(room) or self.granted.now):  # what else comes ends a grant
             return (), ()
         if heads is None:
             return self._look_at_some(tenants, pools, keep, found)
-        wanted = self.depth.heads()
+        wanted = max(self.depth.heads(), self.granted.heads())
         rows = found if found is not None and wanted <= heads else nominate(self.db.conn, wanted, self.reference.paused)
         by_line = {line: rows[:wanted] for line, rows in self._by_line(rows).items()}
         self.depth.found(len(by_line), cut=any(len(rows) == wanted for rows in by_line.values()))
@@ -452,14 +437,17 @@ class PgRoundStore(RoundStore):
     def claim(self, epoch: int, decisions: Sequence[Decision]) -> list[Decision]:
         if not decisions:
             return []
+        ahead: list[Decision] = []
+        if self.granted.now:
+            ahead, decisions = self.granted.claim(self.db.conn, self.conf, epoch, self.holder, decisions)
         if self.rates.limits:
             with self.db.conn.transaction():
                 decisions = self.rates.allow(self.db.conn, decisions)
                 won = self._claim(epoch, decisions)
                 self.rates.take(self.db.conn, decisions, won)
         else:
-            won = self._claim(epoch, decisions)
-        claimed = [d for d in decisions if d.task_id in won]
+            won = self._claim(epoch, decisions) if decisions else set()
+        claimed = ahead + [d for d in decisions if d.task_id in won]
         self.ahead.came(claimed)
         if self.past.use is not None:
             self.past.claimed(self._last, claimed, _milli)
@@ -472,6 +460,9 @@ class PgRoundStore(RoundStore):
     def widen(self, epoch: int, openings: Sequence[Opening]) -> None:
         there = {each.key for each in self._last.openings} if self._last is not None else set()
         self.ahead.widen(self.db.conn, self.conf.cell, epoch, openings, there)
+
+    def grant(self, epoch: int, grants: Sequence[Grant]) -> None:
+        self.granted.write(self.db.conn, self.conf.cell, epoch, grants)
 
     def withdraw(self) -> None:
         self.ahead.withdraw(self.db.conn, self.conf.cell)

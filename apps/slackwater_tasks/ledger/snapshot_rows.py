@@ -10,11 +10,12 @@ from typing import Any
 
 from scheduler_ext.core.labels import Labels, labels_of, with_names
 from scheduler_ext.core.resources import add, least, scale, subtract, total, zero
-from scheduler_ext.core.run_times import RunTimes
+from scheduler_ext.core.run_times import RunTime, RunTimes
 from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     MILLI,
     NO_SLOTS,
+    PER_CHILD,
     NodeView,
     PoolView,
     RunEnd,
@@ -143,6 +144,23 @@ class Reference:
         if before != self.tenants:
             self._turns = None
             self.idle = {number: tenant_view(number, row, None) for number, row in self.tenants.items()}
+
+    def kind_of(self, kind: int, handler_id: int | None, by_itself: bool) -> WorkKind:
+        """The slot that a task holds, from the numbers of its row."""
+        if kind == 2 or handler_id is None:
+            return WorkKind.SCRIPT
+        known = self.handlers.get(handler_id)
+        work = known[1] if known else WorkKind.PROCESS
+        # Alone: in a child's main thread, beside nobody.
+        return WorkKind.PROCESS if by_itself and work in PER_CHILD else work
+
+    def learnt_of(
+        self, tenant_id: int, kind: int, handler_id: int | None, by_itself: bool
+    ) -> tuple[WorkKind, RunTime | None]:
+        """The slot a task holds, and what its handler is expected to take."""
+        work = self.kind_of(kind, handler_id, by_itself)
+        known = None if work is WorkKind.SCRIPT else self.handlers.get(handler_id or 0)
+        return work, self.run_times.of(tenant_id, known[:1]) if known else None
 
     def work_of(self, tenant_id: int, handler_id: int | None) -> Work | None:
         """What a tenant's tasks of a handler are; ``None`` while it is paused."""

@@ -19,14 +19,13 @@ from scheduler_ext.core.states import (
     EdgeOutcome,
     Event,
     Outcome,
-    Repeats,
     RunCondition,
     TaskState,
     edge_outcome,
     turn,
 )
-from scheduler_ext.core.types import Decision
-from scheduler_ext.core.work import NEVER_AGAIN, Change, Finished, Started
+from scheduler_ext.core.types import Decision, Grant
+from scheduler_ext.core.work import Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
 from slackwater_tasks.ledger import begins, copy_format, ends, sql
 from slackwater_tasks.ledger.connection import Values, fetch_each, fetch_rows
@@ -146,6 +145,20 @@ def claim_if_ready(cur: Any, conf: SchedulerConf, epoch: int, holder: str, decis
     return {row[0] for row in rows}
 
 
+def claim_next(cur: Any, conf: SchedulerConf, epoch: int, holder: str,
+               counts: Mapping[Grant, int]) -> list[tuple[str, int, int, int]]:  # fmt: skip
+    """Claim so many of the first of lines for nodes that go on with them, under the leader's epoch.
+
+    Returns (task id, fence before, node id, line id) of each.
+    """
+    params = {
+        "cell": conf.cell, "epoch": epoch, "holder": holder, "ttl": conf.claim_ttl_s, "counts": list(counts.values()),
+        "nodes": [each.node_id for each in counts], "lines": [each.line_id for each in counts],
+        "handlers": [each.handler_id for each in counts], "millis": [each.slot_milli for each in counts],
+    }  # fmt: skip
+    return list(cur.execute(sql.claims.CLAIM_NEXT, params).fetchall())
+
+
 def start_if_queued(
     cur: Any, node_id: int, claims: Sequence[Claim], *, told: bool = True, again: bool = False
 ) -> list[Started]:
@@ -218,17 +231,26 @@ def succeed_if_running(
     cur: Any, node_id: int, ended: Sequence[Finished], *, told: bool = True
 ) -> list[tuple[Any, ...]]:
     """As :func:`finish_if_running`, for plain successes of one worker, at half the cost."""
-    return list(
-        cur.execute(
-            sql.finish.SUCCEED_AND_TELL if told else sql.finish.SUCCEED,
-            {
-                "node": node_id, "worker": ended[0].worker,
-                "results": array(["NULL" if f.result is None else copy_format.element(f.result) for f in ended]),
-                "ids": array([f.task_id for f in ended]), "fences": array([f.fence for f in ended]),
-                "started": moments([f.started_at for f in ended]), "finished": moments([f.finished_at for f in ended]),
-            },
-        ).fetchall()
-    )  # fmt: skip
+    statement = sql.finish.SUCCEED_AND_TELL if told else sql.finish.SUCCEED
+    return list(cur.execute(statement, _succeeded(node_id, ended)).fetchall())
+
+
+def _succeeded(node_id: int, ended: Sequence[Finished]) -> dict[str, Any]:
+    return {
+        "node": node_id, "worker": ended[0].worker,
+        "results": array(["NULL" if f.result is None else copy_format.element(f.result) for f in ended]),
+        "ids": array([f.task_id for f in ended]), "fences": array([f.fence for f in ended]),
+        "started": moments([f.started_at for f in ended]), "finished": moments([f.finished_at for f in ended]),
+    }  # fmt: skip
+
+
+def go_on_if_running(cur: Any, node_id: int, ended: Sequence[Finished]) -> tuple[list[tuple[Any, ...]], list[Started]]:
+    """As :func:`succeed_if_running` where nobody listens; and begin as many more where the node may go on with their lines.
+
+    Returns the rows of what has ended, and what began.
+    """
+    rows = cur.execute(sql.following.GO_ON, _succeeded(node_id, ended)).fetchall()
+    return [row[:7] for row in rows if row[0] is not None], begins.started([row[7:] for row in rows if row[0] is None])
 
 
 def record(cur: Any, conf: SchedulerConf, node_id: int, ended: Sequence[Finished],
@@ -245,7 +267,7 @@ def record(cur: Any, conf: SchedulerConf, node_id: int, ended: Sequence[Finished
     failed = [f for f in ended if f.outcome not in _FINAL]
     again: list[tuple[Finished, float]] = []
     if failed:
-        more_final, again = _split_failed(cur, conf, node_id, failed, rng)
+        more_final, again = ends.split_failed(cur, conf, node_id, failed, rng)
         final += more_final
     rows = finish_if_running(cur, node_id, final) if final else []
     if again:
@@ -282,30 +304,6 @@ def _pause(cur: Any, node_id: int, ended: Sequence[Finished]) -> tuple[list[tupl
     params = {"node": node_id, "fences": [f.fence for f in back], **ends.columns(back)}
     rows = cur.execute(sql.preemption.PAUSE, params).fetchall()
     return [(task_id, state, False, *rest) for task_id, state, *rest in rows], left
-
-
-def _split_failed(cur: Any, conf: SchedulerConf, node_id: int, failed: Sequence[Finished], rng: random.Random,
-                  ) -> tuple[list[tuple[Finished, TaskState]], list[tuple[Finished, float]]]:  # fmt: skip
-    """Which failed attempts end their task, and which run again after how many seconds."""
-    by_id = {f.task_id: f for f in failed}
-    locked = cur.execute(
-        sql.finish.LOCK_RUNNING, {"ids": list(by_id), "fences": [f.fence for f in failed], "node": node_id}
-    ).fetchall()
-    final: list[tuple[Finished, TaskState]] = []
-    again: list[tuple[Finished, float]] = []
-    for task_id, _fence, attempts, total, cancelled, _batch, own, repeats in locked:
-        finished = by_id[task_id]
-        if cancelled:
-            final.append((finished, TaskState.CANCELLED))
-        elif (
-            attempts + 1 >= total or finished.retry_in_s == NEVER_AGAIN or not Repeats(repeats).after(finished.outcome)
-        ):
-            final.append((finished, TaskState.FAILED))
-        elif finished.retry_in_s is not None:
-            again.append((finished, finished.retry_in_s))
-        else:
-            again.append((finished, ends.retry_policy(conf, own).delay(attempts + 1, rng.random)))
-    return final, again
 
 
 def ask_if_running(cur: Any, conf: SchedulerConf, epoch: int, holder: str, asks: Sequence[Ask]) -> set[str]:

@@ -7,7 +7,7 @@ row itself, and every writer of these tables is in ``ledger/sql`` (see ``docs/ad
 
 from slackwater_tasks.models.base import MutexScope, OnLate, new_id
 from slackwater_tasks.models.bulk import BulkOperation, BulkPart
-from slackwater_tasks.models.dispatch import Forecast, ForecastRecord, Leader, Line, Opening, Pause, RunTime
+from slackwater_tasks.models.dispatch import Forecast, ForecastRecord, Grant, Leader, Line, Opening, Pause, RunTime
 from slackwater_tasks.models.history import Attempt, AttemptLog, Chunk, DeadLetter, Dependency, MapNode, TaskEvent
 from slackwater_tasks.models.outbox import Listener, Outbox, TaskTrace
 from slackwater_tasks.models.policies import PastUse, PolicyChoice, RankSweep, ShadowUse
@@ -40,6 +40,7 @@ __all__ = [
     "EmptiedFolder",
     "Forecast",
     "ForecastRecord",
+    "Grant",
     "IdempotencyKey",
     "Impossible",
     "Leader",

@@ -117,6 +117,21 @@ class Opening(models.Model):
     given = models.IntegerField(help_text="The places there were when it was last widened.")
 
 
+class Grant(models.Model):
+    """A node goes on with the short tasks of a line and handler by itself, while nothing changes what waits in its cell.
+
+    Whoever records some there begins as many more in the same statement. Its table is not logged: grants may vanish.
+    """
+
+    pk = models.CompositePrimaryKey("node", "line")
+    node = LooseKey("slackwater_resources.Node")
+    line = LooseKey(Line)
+    cell = models.CharField(max_length=63)
+    epoch = models.BigIntegerField(help_text="Of the leader who decided on it: it ends with that leadership.")
+    handler = LooseKey("slackwater_resources.Handler")
+    slot_milli = models.SmallIntegerField(help_text="Thousandths of a slot that each task takes.")
+
+
 class Pause(models.Model):
     """Since when a tenant, line or handler is paused: that time does not count against tolerances."""
 

@@ -152,6 +152,23 @@ class PgWorkStore(WorkStore):
         followed = self.follow_up(rows)
         return _changes(rows, {}) + followed, begun
 
+    def record_and_go_on(
+        self, node_id: int, finished: Sequence[Finished], note: Callable[[Sequence[tuple[str, int]]], None]
+    ) -> tuple[Changes, list[Started]]:
+        """Record plain successes, and begin as many more of their lines where this node may go on with them by itself.
+
+        While a tenant listens nothing begins so: whoever begins a task would have to tell of it.
+        """
+        if self._told():
+            return self.record(node_id, finished), []
+        conn = self.db.conn
+        with conn.transaction():
+            rows, begun = transitions.go_on_if_running(conn, node_id, finished)
+            if begun:
+                note([(task.task_id, task.fence) for task in begun])
+        followed = self.follow_up(rows)
+        return _changes(rows, {}) + followed, begun
+
     def tell_room(self) -> None:
         """Tell the dispatcher of free room."""
         hints.tell_room(self.conf.cell)

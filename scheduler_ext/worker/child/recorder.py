@@ -6,9 +6,9 @@ import logging
 import queue
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from scheduler_ext.core.work import Changes, Finished, Started
 from scheduler_ext.dispatch.queue_manager import QueueManager
@@ -36,6 +36,23 @@ def record(store: WorkStore, node_id: int, ended: Sequence[Finished]) -> Changes
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """A batch that is started in the ledger and noted in the journal; none of it has run."""
+
+    slot: Slot
+    node_id: int
+    started: Sequence[Started]
+    waiting: int
+    """Claims that were left in the queues."""
+    in_place: bool = False
+    """It began in the place of a batch that this child had run: the node goes on by itself."""
+
+
+Resume = Callable[[int, Sequence[tuple[str, int]], Slot], Sequence[Started]]
+"""Asks for what a call without an answer has begun: of a node, of these claims, noted in that slot."""
+
+
+@dataclass(frozen=True, slots=True)
 class _Batch:
     """One that has run."""
 
@@ -44,9 +61,13 @@ class _Batch:
     ended: Sequence[Finished]
     heard: Sequence[tuple[Started, Finished]]
     hint: bool
+    next: Future[Begun | None] | None = field(default=None, compare=False)
+    """Who waits for what begins in its place, if anybody does."""
 
     def goes_with(self, other: _Batch) -> bool:
         """Whether one statement may record both: only what is plain costs no more for it."""
+        if self.next is not None or other.next is not None:
+            return False
         return self.node_id == other.node_id and all(each.is_plain() for each in (*self.ended, *other.ended))
 
 
@@ -56,8 +77,10 @@ class Recorder:
     Plain successes that came while it recorded are recorded by one statement.
     """
 
-    def __init__(self, store: WorkStore, slots: Sequence[Slot], events: TaskEvents, queues: QueueManager) -> None:
+    def __init__(self, store: WorkStore, slots: Sequence[Slot], events: TaskEvents, queues: QueueManager,
+                 resume: Resume) -> None:  # fmt: skip
         self.store = store
+        self.resume = resume
         self.events = events
         self.queues = queues
         self._slots = len(slots)
@@ -77,12 +100,13 @@ class Recorder:
         self._free.put(slot)
 
     def put(self, slot: Slot, node_id: int, ended: Sequence[Finished], heard: Sequence[tuple[Started, Finished]], *,
-            hint: bool) -> None:  # fmt: skip
+            hint: bool, goes_on: Future[Begun | None] | None = None) -> None:  # fmt: skip
         """Have a finished batch recorded; its ``slot`` of the journal is free again afterwards.
 
-        ``heard`` is what a listener to events is told; ``hint``: tell the dispatcher that there is room.
+        ``heard`` is what a listener to events is told; ``hint``: tell the dispatcher that there is room. ``goes_on``: is
+        given what the node may begin in its place by itself, or ``None``.
         """
-        self._ran.append(_Batch(slot, node_id, ended, heard, hint))
+        self._ran.append(_Batch(slot, node_id, ended, heard, hint, goes_on))
         self._thread.submit(self._record)
 
     def beside(self, node_id: int, ended: Sequence[Finished]) -> Future[Changes]:
@@ -114,7 +138,14 @@ class Recorder:
             batches.append(self._ran.popleft())
         if not batches:
             return  # recorded with those before
-        changes = self._recorded(batches)
+        first, begun = batches[0], None
+        if first.next is None:
+            changes = self._recorded(batches)
+        else:
+            try:
+                changes, begun = self._gone_on(first)
+            finally:
+                first.next.set_result(begun)
         for batch in batches:
             self.give_back(batch.slot)
         heard = [each for batch in batches for each in batch.heard]
@@ -129,6 +160,39 @@ class Recorder:
             self.events.send()
         except Exception:
             log.exception("what a batch has changed could not be told")
+
+    def _gone_on(self, batch: _Batch) -> tuple[Changes, Begun | None]:
+        """Record a batch, and begin as much in its place if this node may; without a free slot it is recorded alone."""
+        node_id, begun = batch.node_id, None
+        try:
+            slot = self._free.get_nowait()
+        except queue.Empty:
+            return self._recorded([batch]), None
+        try:
+            if output.waiting:
+                output.flush()
+            changes, started = self.store.record_and_go_on(node_id, batch.ended, slot.open)
+            begun = Begun(slot, node_id, started, 0, in_place=True) if started else None
+            if len(started) < len(batch.ended):
+                self.store.tell_room()
+        except Exception as error:  # noqa: BLE001 - below it is recorded by itself, which knows what to do about any
+            log.warning("recording a batch and going on failed, trying again: %s", error)
+            begun = self._resumed(slot, node_id)
+            changes = self._recorded([batch])
+        if begun is None:
+            self.give_back(slot)
+        return changes, begun
+
+    def _resumed(self, slot: Slot, node_id: int) -> Begun | None:
+        """What a call without an answer has begun. Where that cannot be told, the agent finds it and hands it back."""
+        if not slot.is_open:
+            return None
+        try:
+            started = self.resume(node_id, [(entry.task_id, entry.fence) for entry in slot.entries()], slot)
+        except Exception:
+            log.exception("what has begun in the place of a batch is not known")
+            return None
+        return Begun(slot, node_id, started, 0, in_place=True) if started else None
 
     def _recorded(self, batches: Sequence[_Batch]) -> Changes:
         ended = [finished for batch in batches for finished in batch.ended]

@@ -11,10 +11,9 @@ import logging
 import os
 import signal
 import time
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -36,7 +35,7 @@ from scheduler_ext.task.output import output
 from scheduler_ext.worker.child.claims import Starting
 from scheduler_ext.worker.child.concurrent import Beside
 from scheduler_ext.worker.child.handler_call import Bodies
-from scheduler_ext.worker.child.recorder import Recorder, record
+from scheduler_ext.worker.child.recorder import Begun, Recorder, record
 from scheduler_ext.worker.child.usage_meter import Meter
 from scheduler_ext.worker.events import TaskEvents
 from scheduler_ext.worker.journal import Journal, Slot, to_unix_s
@@ -67,19 +66,12 @@ AHEAD_S = 0.01
 Sooner would lay more tasks behind a long one, and before urgent ones."""
 
 
+LARGE = 0.75
+"""The part of the largest batch of a slice from which on a child goes on with as many."""
+ASK_AGAIN_S = 0.05
+"""How long a child that might not go on by itself does not ask again."""
 WORTH_S = 0.001
 """A batch that is over sooner has nothing started beside it, unless more lies in the queues: the child itself is as quick."""
-
-
-@dataclass(frozen=True, slots=True)
-class Begun:
-    """A batch that is started in the ledger and noted in the journal; none of it has run."""
-
-    slot: Slot
-    node_id: int
-    started: Sequence[Started]
-    waiting: int
-    """Claims that were left in the queues."""
 
 
 class Child:
@@ -96,13 +88,17 @@ class Child:
         self.client = redis_client.connect(redis_url, socket_timeout=10.0, socket_connect_timeout=2.0)
         self.queues = QueueManager(self.client, conf)
         self.bodies = Bodies(app, conf.max_result_bytes, hostname)
-        self.recorder = Recorder(further("recorder"), self.slots, TaskEvents(app, hostname), self.queues)
+        self.recorder = Recorder(further("recorder"), self.slots, TaskEvents(app, hostname), self.queues, self._resume)
         self._ahead = ThreadPoolExecutor(1, thread_name_prefix="ahead")
         self._ahead_store = further("ahead")
         self._next: Future[Begun | None] | None = None
         """The batch started ahead, if any: while one runs, a thread takes and starts the next."""
         self._following: Begun | None = None
         """The task that began as the one before it was recorded, if any."""
+        self._coming: deque[Future[Begun | None]] = deque()
+        """What begins in the place of batches that are being recorded."""
+        self._largest, self._asks = 0, 0.0
+        """The largest batch of this slice; and from when on to ask whether to go on: that might not be a moment ago."""
         self.low_water = MILLI * journal.children // 2
         self.low_water_s = LOOKAHEAD_US / 1e6 * journal.children / 2
         """With fewer claims, and less work, than this left in its queues the child asks the dispatcher for more."""
@@ -152,13 +148,11 @@ class Child:
         if not self._claimed_slot and not self._claim_slot():
             return 0
         self.bodies.look()
+        self._largest = 0
         ends = (began := time.monotonic()) + SLICE_S
         ran = 0
-        while ((left := ends - time.monotonic()) > 0 and not self.journal.draining) or self._next or self._following:
-            begun, self._following = self._following, None
-            if begun is None:
-                ahead, self._next = self._next, None
-                begun = ahead.result() if ahead is not None else self._begin(self.store, min(left, IDLE_BLOCK_S))
+        while ((left := ends - time.monotonic()) > 0 and not self.journal.draining) or self._has_begun():
+            begun = self._next_begun(left)
             if begun is not None:
                 ran += self._batch(begun, last=left <= 0)
             elif not ran and not self.journal.wanted:
@@ -169,6 +163,27 @@ class Child:
             time.sleep(0.01)  # the slice is over when all is recorded
         self._learn()
         return ran
+
+    def _has_begun(self) -> bool:
+        """Whether something has begun, or may have, that is still to run."""
+        return bool(self._next or self._following or self._coming)
+
+    def _next_begun(self, wait_s: float) -> Begun | None:
+        """The batch that runs next: what follows or was started ahead, what came in the place of another, or a new one."""
+        begun, self._following = self._following, None
+        if begun is not None:
+            return begun
+        if self._next is not None:
+            ahead, self._next = self._next, None
+            return ahead.result()
+        if self._coming:
+            begun = self._coming.popleft().result()
+            if begun is None:
+                self._asks = time.monotonic() + ASK_AGAIN_S
+                return None
+            self._tell_begun(begun.started)
+            return begun
+        return self._begin(self.store, min(wait_s, IDLE_BLOCK_S))
 
     def _shares(self) -> bool:
         """Whether coroutines or threads run beside the task, so that nobody can tell which used what."""
@@ -235,18 +250,24 @@ class Child:
         if not started:
             self.recorder.give_back(slot)
             return None
+        self._tell_begun(started)
+        return Begun(slot, node_id, started, waiting)
+
+    def _tell_begun(self, started: Sequence[Started]) -> None:
         if self.journal.watched:
             self.queues.tell([task.begun() for task in started], room=False)
-        return Begun(slot, node_id, started, waiting)
 
     def _batch(self, begun: Begun, *, last: bool) -> int:
         """Run one batch, and give it to the recorder; unless it is the ``last``, start the next one meanwhile."""
         self.slot, started = begun.slot, begun.started
         batched = len(started) > 1
-        if batched and begun.waiting < self.low_water and begun.waiting * self._each_s < self.low_water_s:
+        few = begun.waiting < self.low_water and begun.waiting * self._each_s < self.low_water_s
+        if batched and few and not begun.in_place:
             self.store.tell_room()
         ahead_at = len(started) - 1 - int(AHEAD_S / self._each_s) if self._each_s else 0
-        ahead = batched and not last and (begun.waiting > 0 or len(started) * self._each_s > WORTH_S)
+        ahead = (
+            batched and not last and not self._coming and (begun.waiting > 0 or len(started) * self._each_s > WORTH_S)
+        )
         signal.setitimer(signal.ITIMER_REAL, LONG_CHECK_S, LONG_CHECK_S)
         measured = not batched and not self._shares()
         if measured:
@@ -261,7 +282,11 @@ class Child:
             self._each_s = (ended[-1].finished_at - ended[0].started_at) / len(ended)
         heard = list(zip(started, ended, strict=False)) if self.journal.listened else []
         new = ended[recorded:] if recorded else ended
-        if batched or last or not self._goes_on(begun, new, heard):
+        if batched and not last and not recorded and self._may_go_on(begun, ended):
+            coming: Future[Begun | None] = Future()
+            self._coming.append(coming)
+            self.recorder.put(begun.slot, begun.node_id, new, heard, hint=False, goes_on=coming)
+        elif batched or last or not self._goes_on(begun, new, heard):
             self.recorder.put(begun.slot, begun.node_id, new, heard, hint=not batched)
         is_new = not batched and self._told[started[0].tenant_id, started[0].handler] < LEARNT_FROM
         if time.monotonic() - self._learnt > (LEARN_FIRST_S if is_new else LEARN_EVERY_S):
@@ -297,9 +322,30 @@ class Child:
         self._following = self._begun(slot, node_id, started, 0)
         return recorded
 
+    def _may_go_on(self, begun: Begun, ended: Sequence[Finished]) -> bool:
+        """Whether to ask for as many more in the place of a batch: it was a large one that has succeeded, and nothing waits
+        here. The room of small ones goes back to rounds, which make large ones of it."""
+        if time.monotonic() < self._asks or not self.journal.unheard or len(ended) != len(begun.started):
+            return False
+        self._largest = max(self._largest, len(ended))
+        if len(ended) < LARGE * self._largest:
+            return False
+        return all(each.is_plain() for each in ended) and self._is_empty(begun.node_id)
+
+    def _resume(self, node_id: int, claims: Sequence[tuple[str, int]], slot: Slot) -> Sequence[Started]:
+        """Take over what a call without an answer has begun."""
+        started = self._start(self.recorder.store, node_id, claims, slot, asked=True)
+        if started and len(started) != len(claims):
+            slot.narrow([(task.task_id, task.fence) for task in started])
+        return started
+
     def _is_free(self, node_id: int) -> bool:
         """Whether nothing has been claimed for this child that would wait while it goes on by itself."""
-        if self._next is not None or self.journal.draining or node_id != self.journal.node_id:
+        return self._next is None and self._is_empty(node_id)
+
+    def _is_empty(self, node_id: int) -> bool:
+        """Whether nothing lies in the node's queue, and the node goes on."""
+        if self.journal.draining or node_id != self.journal.node_id:
             return False
         try:
             return self.queues.is_empty(node_id, WorkKind.PROCESS)

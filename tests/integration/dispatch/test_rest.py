@@ -72,8 +72,9 @@ def test_a_hint_ends_the_rest(cell: Rounds, monkeypatch: pytest.MonkeyPatch) -> 
 class Clock:
     """Hints that come at given milliseconds of a clock of their own, and a dispatcher that is asked whether it wants room."""
 
-    def __init__(self, *hints: tuple[int, set[str]], wanted_from: int = 10_000) -> None:
+    def __init__(self, *hints: tuple[int, set[str]], wanted_from: int = 10_000, going_on: bool = False) -> None:
         self.now = 0.0
+        self.going_on = going_on
         self.hints = list(hints)
         self.wanted_from = wanted_from
         self.asked: list[int] = []
@@ -85,6 +86,9 @@ class Clock:
             return heard
         self.now += timeout
         return set()
+
+    def goes_on(self) -> bool:
+        return self.going_on
 
     def wants_room(self) -> bool:
         self.asked.append(round(self.now * 1000))
@@ -102,6 +106,9 @@ class Clock:
         (Clock((1, {"room", "work"})), [], True, 1),
         (Clock((1, {"room"}), wanted_from=0), [1], True, 1),
         (Clock((98, {"room"}), (99, {"room"})), [98], False, 100),
+        (Clock((10, {"work"}), (20, {"work"}), going_on=True), [], True, 50),
+        (Clock((60, {"work"}), (70, {"work"}), going_on=True), [], True, 60),
+        (Clock((10, {"work"}), (20, {"room"}), wanted_from=0, going_on=True), [20], True, 20),
     ],
 )
 def test_news_of_room_that_nobody_waits_for_is_asked_about_together(

@@ -31,6 +31,7 @@ PLANS: dict[str, dict[str, str]] = {
     },
     "claims": {
         "CLAIM": "livetask.pkey",
+        "CLAIM_NEXT": "livetask.ready",
         "START": "dependency.pkey livetask.pkey task.pkey",
         "START_AND_TELL": "dependency.pkey livetask.pkey task.pkey",
         "STARTED": "livetask.pkey task.pkey",
@@ -67,6 +68,7 @@ PLANS: dict[str, dict[str, str]] = {
         "END_WAITING": "livetask.pkey task.pkey",
     },
     "following": {
+        "GO_ON": "livetask.pkey livetask.ready task.pkey",
         "FOLLOW": "dependency.child dependency.pkey livetask.pkey task.pkey",
         "FOLLOW_AND_TELL": "dependency.child dependency.pkey livetask.pkey task.pkey",
     },
@@ -79,7 +81,7 @@ PLANS: dict[str, dict[str, str]] = {
         "HELD_BY_GONE": "livetask.in_flight",
         "HELD_BY": "livetask.in_flight",
     },
-    "openings": {"OUTSTANDING": "", "WIDEN": "", "WITHDRAW": "", "CLOSE": ""},
+    "openings": {"OUTSTANDING": "", "WIDEN": "", "WITHDRAW": "", "CLOSE": "", "GRANT": "", "REVOKE": ""},
     "parking": {
         "PARK": "livetask.pkey",
         "UNPARK": "livetask.mutex livetask.pkey",

@@ -18,7 +18,8 @@ from scheduler_ext.task import handlers
 from scheduler_ext.task.output import output
 from scheduler_ext.worker import journal
 from scheduler_ext.worker.child.handler_call import End
-from scheduler_ext.worker.child.slice import INTERRUPT_SIGNAL, Begun, Child
+from scheduler_ext.worker.child.recorder import Begun
+from scheduler_ext.worker.child.slice import INTERRUPT_SIGNAL, Child
 from slackwater_tasks.models import Attempt, RunTime, Task
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import submit_many

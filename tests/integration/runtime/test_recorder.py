@@ -60,7 +60,8 @@ def store(cell: Rounds) -> Iterator[Counting]:
 @pytest.fixture
 def recorder(cell: Rounds, store: Counting) -> Recorder:
     journal = Journal(BATCHES)
-    return Recorder(store, journal.slots_of(0), TaskEvents(Celery(set_as_current=False), "here"), cell.queues)
+    events = TaskEvents(Celery(set_as_current=False), "here")
+    return Recorder(store, journal.slots_of(0), events, cell.queues, resume=lambda *_: [])
 
 
 def put(recorder: Recorder, cell: Rounds, one: Started) -> None:

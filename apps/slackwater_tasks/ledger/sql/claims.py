@@ -49,6 +49,26 @@ UPDATE slackwater_tasks_livetask l SET state = :state.QUEUED, fence = l.fence + 
     mutex_fence = CASE WHEN l.mutex_key IS NOT NULL THEN nextval('slackwater_tasks_mutex_fence') END
 FROM chosen WHERE l.ctid = chosen.place RETURNING l.task_id::text
 """)  # noqa: S608 - statements of ours
+# The first of a line, of those about which a round would have nothing more to ask; ``room`` says how many.
+NEXT_OF_LINES = named(f"""next AS (
+    SELECT room.*, h.place FROM room CROSS JOIN LATERAL (
+        SELECT l.ctid AS place FROM slackwater_tasks_livetask l
+        WHERE l.phase = :phase.READY AND l.state = :state.READY AND l.line_id = room.line_id
+            AND l.handler_id = room.handler_id AND NOT (l.alone OR l.total_attempts = 1) AND l.mutex_key IS NULL
+            AND l.rate_key IS NULL AND l.last_node IS NULL AND {STARTS}
+        ORDER BY l.rank_group, l.rank, l.task_id LIMIT room.places FOR UPDATE OF l SKIP LOCKED) h)""")  # noqa: S608 - ours
+# As CLAIM, of lines that nodes go on with: whichever are first by now, for those that a round saw may have begun.
+CLAIM_NEXT = named(f"""
+WITH {LEAD},
+room AS (
+    SELECT * FROM unnest(%(nodes)s::bigint[], %(lines)s::bigint[], %(handlers)s::bigint[], %(millis)s::int[],
+        %(counts)s::int[]) AS u(node_id, line_id, handler_id, slot_milli, places) WHERE EXISTS (SELECT 1 FROM lead)),
+{NEXT_OF_LINES}
+UPDATE slackwater_tasks_livetask l SET state = :state.QUEUED, fence = l.fence + 1, node_id = next.node_id,
+    slot_milli = next.slot_milli, batch = 0,
+    queued_at = clock_timestamp(), claim_expires_at = clock_timestamp() + %(ttl)s * interval '1 second'
+FROM next WHERE l.ctid = next.place RETURNING l.task_id::text, l.fence - 1, l.node_id, l.line_id
+""")  # noqa: S608 - statements of ours
 
 
 def _start(tell: str = "") -> str:

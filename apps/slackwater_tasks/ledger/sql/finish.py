@@ -5,12 +5,16 @@ from __future__ import annotations
 from scheduler_ext.core.sql import named
 from slackwater_tasks.ledger.sql.claims import task_of
 
-# The part that takes out the live rows of what has ended, where the fences hold.
-GONE = named("""gone AS (
+
+def gone(more: str = "") -> str:
+    """The part that takes out the live rows of what has ended, where the fences hold. ``more``: further columns of them."""
+    return named(f"""gone AS (
     DELETE FROM slackwater_tasks_livetask l USING ended
     WHERE l.task_id = ANY(ARRAY[ended.id]) AND l.fence = ended.fence AND l.state = :state.RUNNING AND l.node_id = %(node)s
     RETURNING l.task_id, l.tenant_id, l.attempts, l.has_children, l.queued_at, l.started_at AS running_at, l.mutex_key,
-        l.latest_start, ended.*)""")
+        l.latest_start, ended.*{more})""")  # noqa: S608 - names of ours
+
+
 PARTS = 4
 """The rows in which a tenant's ended tasks are counted: connections that share none do not wait for each other."""
 LISTENED = "SELECT EXISTS (SELECT 1 FROM slackwater_tasks_listener)"
@@ -41,16 +45,18 @@ recorded AS (
         {of}.cpu, {of}.memory, {of}.disk FROM {of})"""  # noqa: S608 - statements of ours
 
 
-def _finish(ended: str, *more: str) -> str:
+def finish(ended: str, *more: str, of_live: str = "", beside: str = "") -> str:
     """Delete the live rows, write final states and attempts, count them as ended: one statement for a batch.
 
-    ``ended``: the query of what has ended. ``more``: further parts of the statement, which may read ``gone``. Live rows
-    are locked first, counters last and in order, here and in every other statement; and what ends is counted before what is
-    submitted, where one transaction does both.
+    ``ended``: the query of what has ended. ``more``: further parts of the statement, which may read ``gone``; ``of_live``:
+    columns of live rows for them. ``beside``: the end of a statement that returns more.
+
+    Live rows are locked first, counters last and in order, here and in every other statement; and what ends is counted
+    before what is submitted, where one transaction does both.
     """
     return named(f"""
 WITH ended AS ({ended}),
-{GONE},
+{gone(of_live)},
 done AS (
     UPDATE slackwater_tasks_task t SET state = gone.final, finished_at = to_timestamp(gone.finished),
         attempts_used = gone.attempts + 1, latest_start = gone.latest_start,
@@ -62,7 +68,7 @@ done AS (
 {"".join(more)}
 {counted("done")}
 SELECT done.id::text, done.final, done.has_children, done.mutex_key, done.tenant_id, done.workflow_id::text,
-    done.finished FROM done
+    done.finished{beside or " FROM done"}
 """)  # noqa: S608 - statements of ours
 
 
@@ -95,17 +101,22 @@ dead AS (
     FROM gone JOIN slackwater_tenants_tenant tenant ON tenant.id = gone.tenant_id
     JOIN slackwater_tenants_plan plan ON plan.id = tenant.plan_id WHERE gone.final = :state.FAILED
         ON CONFLICT (task_id) DO NOTHING),"""
-# A batch of handlers that all succeeded: without what is the same for each, and with times in microseconds.
-_SUCCEEDED = """
+
+
+def successes() -> str:
+    """The query of a batch of handlers that all succeeded: without what is the same for each, and with times in microseconds."""
+    return """
     SELECT id, fence, :state.SUCCEEDED AS final, :outcome.SUCCEEDED AS outcome, started / 1e6::float8 AS started,
         finished / 1e6::float8 AS finished, result,
         '' AS error, '' AS reason, NULL::int AS exit_code, %(worker)s::text AS worker, NULL::int AS cpu, NULL::int AS memory,
         NULL::int AS disk
     FROM unnest(%(ids)s::uuid[], %(fences)s::int[], %(started)s::int8[], %(finished)s::int8[], %(results)s::text[])
     AS given(id, fence, started, finished, result)"""
-FINISH = _finish(_ENDED, tell(_EVENTS), _DEAD_LETTERS)
-SUCCEED = _finish(_SUCCEEDED)
-SUCCEED_AND_TELL = _finish(_SUCCEEDED, tell(":event.SUCCEEDED"))
+
+
+FINISH = finish(_ENDED, tell(_EVENTS), _DEAD_LETTERS)
+SUCCEED = finish(successes())
+SUCCEED_AND_TELL = finish(successes(), tell(":event.SUCCEEDED"))
 LOCK_RUNNING = named(f"""
 SELECT l.task_id::text, l.fence, l.attempts, l.total_attempts, l.cancel_requested, l.batch, t.retry,
     coalesce((SELECT h.repeats FROM slackwater_resources_handler h WHERE h.id = l.handler_id), 0)

@@ -1,15 +1,16 @@
-"""One statement that records a plain success, releases its one dependant, claims an opening for that, and begins it.
+"""What begins in the place of what has ended, in the statement that records that.
 
-It does what SUCCEED, RELEASE, UNBLOCK and START do one after the other, and refuses what any of them refuses: then the
-success is recorded all the same, and the dependant is left to them.
+FOLLOW records a plain success, releases its one dependant, claims an opening for that, and begins it: what SUCCEED, RELEASE,
+UNBLOCK and START do one after the other, and it refuses what any of them refuses. Then the success is recorded all the same,
+and the dependant is left to them. GO_ON records a batch, and begins as many more of each line with which its node goes on.
 """
 
 from __future__ import annotations
 
 from scheduler_ext.core.sql import named
 from slackwater_tasks.ledger.sql import openings
-from slackwater_tasks.ledger.sql.claims import LEASED, NEXT, STARTS, WORK, task_of
-from slackwater_tasks.ledger.sql.finish import GONE, counted, recorded, tell
+from slackwater_tasks.ledger.sql.claims import LEASED, NEXT, NEXT_OF_LINES, STARTS, WORK, task_of
+from slackwater_tasks.ledger.sql.finish import counted, finish, gone, recorded, successes, tell
 
 
 def _succeed_and_begin(*more: str) -> str:
@@ -25,7 +26,7 @@ WITH ended AS (
         %(started)s::float8 AS started, %(finished)s::float8 AS finished, %(result)s::text AS result, '' AS error,
         '' AS reason, NULL::int AS exit_code, %(worker)s::text AS worker, NULL::int AS cpu, NULL::int AS memory,
         NULL::int AS disk),
-{GONE},
+{gone()},
 next AS (
     SELECT l.task_id, l.line_id, l.handler_id, l.alone OR l.total_attempts = 1 AS alone
     FROM slackwater_tasks_livetask seen
@@ -94,3 +95,24 @@ notices_of_next AS (
     FROM started JOIN slackwater_tasks_listener AS listener ON listener.tenant_id = started.tenant_id
         WHERE listener.events & :event.STARTED <> 0),""",
 )
+# Of each line as many begin as ended, in the place of those.
+_BEGUN = named(f"""
+room AS (
+    SELECT o.line_id, o.handler_id, o.slot_milli, least(ended.number, ended.milli / o.slot_milli)::int AS places
+    FROM slackwater_tasks_grant o CROSS JOIN LATERAL (
+        SELECT count(*) AS number, sum(gone.slot_milli) AS milli FROM gone
+        WHERE gone.line_id = o.line_id AND gone.handler_id = o.handler_id AND gone.slot_milli < 1000) ended
+    WHERE o.node_id = %(node)s AND ended.number > 0 AND {openings.HOLDS}),
+{NEXT_OF_LINES},
+begun AS (
+    UPDATE slackwater_tasks_livetask l SET state = :state.RUNNING, fence = l.fence + 1, node_id = %(node)s,
+        slot_milli = next.slot_milli, queued_at = statement_timestamp(), started_at = statement_timestamp(),
+        batch = (SELECT count(*) FROM next)
+    FROM next WHERE l.ctid = next.place RETURNING l.task_id, l.tenant_id, l.fence, l.attempts),
+""")  # noqa: S608 - statements of ours
+_AND_BEGUN = f""", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM done
+UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, begun.task_id::text, begun.fence, begun.tenant_id, {WORK},
+    begun.attempts + 1, t.name, t.workflow_id::text, date_part('epoch', statement_timestamp()), NULL
+FROM begun JOIN slackwater_tasks_task t ON {task_of("begun")}"""  # noqa: S608 - statements of ours
+# Rows of what ended, as SUCCEED has them, and behind those columns the ones of what began, as START has them.
+GO_ON = finish(successes(), _BEGUN, of_live=", l.line_id, l.handler_id, l.slot_milli", beside=_AND_BEGUN)

@@ -1,5 +1,7 @@
 """Openings: room that the leading dispatcher has decided on ahead, and the claim of it by whoever makes a task ready.
 
+And grants: with which lines a node goes on by itself.
+
 Whoever claims locks an opening last. The dispatcher hardly waits for him: an opening that is being claimed for longer stays
 as it is, counted as taken.
 """
@@ -53,6 +55,21 @@ DELETE FROM slackwater_tasks_opening o USING free WHERE {_IS_FREE} AND (o.epoch 
     WHERE (u.line, u.handler, u.alone) = (o.line_id, o.handler_id, o.alone)))
 RETURNING o.line_id, o.handler_id, o.alone, free.places
 """  # noqa: S608 - statements of ours
+# Whether the leader still leads is for whoever goes on to see, as with openings.
+GRANT = """
+INSERT INTO slackwater_tasks_grant AS o (node_id, line_id, cell, epoch, handler_id, slot_milli)
+SELECT u.node, u.line, %(cell)s, %(epoch)s, u.handler, u.milli
+FROM unnest(%(nodes)s::bigint[], %(lines)s::bigint[], %(handlers)s::bigint[], %(millis)s::int[]) AS u(node, line, handler, milli)
+ON CONFLICT (node_id, line_id) DO UPDATE SET cell = excluded.cell, epoch = excluded.epoch,
+    handler_id = excluded.handler_id, slot_milli = excluded.slot_milli
+WHERE o.cell <> excluded.cell OR o.epoch <= excluded.epoch
+"""
+# All of a cell but these. Who is going on by one this moment holds what he held before: nobody waits for him.
+REVOKE = """
+DELETE FROM slackwater_tasks_grant o WHERE o.cell = %(cell)s AND NOT EXISTS (
+    SELECT 1 FROM unnest(%(nodes)s::bigint[], %(lines)s::bigint[]) AS u(node, line)
+    WHERE (u.node, u.line) = (o.node_id, o.line_id))
+"""
 
 
 PARAMETERS: Final = 4

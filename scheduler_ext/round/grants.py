@@ -1,0 +1,105 @@
+"""Grants: a node goes on by itself with the lines that wait, while nothing changes that.
+
+Where all that waits in a cell are short tasks of a few lines that the round serves by turns, the next one would say the same
+of the room that comes free. So the round says it once, as grants to the node: whoever records tasks of a line there
+begins as many more of it in the statement that records them. What each line holds stays the same, and with it every limit
+and share; no round stands between a task and the next. When something else waits, or a line is served no more, the round
+that finds it takes the grants back. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from typing import Final
+
+from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.core.types import Decision, Grant, LineView, Plan, Reason, Snapshot, TaskView, WorkKind
+from scheduler_ext.round.gate import ceilings, short_milli
+
+MOST: Final = 16
+"""The most lines that nodes go on with."""
+DEEP: Final = 256
+"""So many tasks must wait before grants are made; they stay as long as any do."""
+IN_HAND: Final = 2
+"""To so many batches of each child a node with grants is filled: one runs while the other is recorded."""
+_NO_ROOM: Final = frozenset({Reason.NO_SLOT, Reason.SHARE, Reason.POSITION, Reason.PEAK})
+"""Why a task may wait that nothing but room keeps from starting. Where each line is served, a share is no limit."""
+
+
+def grants(snapshot: Snapshot, plan: Plan, conf: SchedulerConf, before: Sequence[Grant], *,
+           trusted: bool = False) -> tuple[Grant, ...]:  # fmt: skip
+    """The grants after a round, those of ``before`` among them that still hold; none where one line would be passed.
+
+    ``trusted``: the lines of ``before`` were all served a moment ago, which a round that looks at few tasks cannot tell.
+    """
+    lines = snapshot.lines
+    if not 0 < len(lines) <= MOST or not (before or sum(len(line.heads) for line in lines) >= DEEP):
+        return ()
+    if not _only_room(snapshot, plan, conf) or not all(map(_is_alike, lines)):
+        return ()
+    if not all_served(snapshot, plan) and not (
+        trusted and {line.line_id for line in lines} <= {each.line_id for each in before}
+    ):
+        return ()
+    nodes = {each.node_id for each in before} | {each.node_id for each in plan.decisions}
+    return tuple(
+        Grant(node_id=node.node_id, line_id=line.line_id, handler_id=line.heads[0].handler_id or 0,
+              slot_milli=short_milli(line.heads[0]), batch=conf.batch_max,
+              in_hand=IN_HAND * conf.batch_max * node.slots.get(WorkKind.PROCESS, 0))
+        for node in snapshot.nodes if node.node_id in nodes for line in lines
+    )  # fmt: skip
+
+
+def all_served(snapshot: Snapshot, plan: Plan) -> bool:
+    """Whether each line came to its turn before any other had no more tasks to look at, so that none is far behind."""
+    left = {line.line_id: len(line.heads) for line in snapshot.lines}
+    waiting = set(left)
+    for decision in plan.decisions:
+        waiting.discard(decision.line_id)
+        left[decision.line_id] -= 1
+        if not waiting:
+            return True
+        if not left[decision.line_id]:
+            return False
+    return len(snapshot.lines) == 1
+
+
+def _only_room(snapshot: Snapshot, plan: Plan, conf: SchedulerConf) -> bool:
+    """Whether only room keeps what waits from starting, and none is kept, nor more in use than may be."""
+    if snapshot.behind or snapshot.rates_left or snapshot.kept.task_id or plan.kept.task_id:
+        return False
+    limits = ceilings(conf, snapshot.now)
+    return _NO_ROOM.issuperset(plan.left.values()) and all(
+        plan.utilization_permille < limits[line.category] for line in snapshot.lines
+    )
+
+
+def _is_alike(line: LineView) -> bool:
+    """Whether all that is seen of a line are short tasks of one handler, about which a round has nothing more to ask."""
+    if line.late or line.paused or not line.heads or not short_milli(line.heads[0]):
+        return False
+    first = line.heads[0]
+    return all(_is_like(task, first) for task in line.heads)
+
+
+def _is_like(task: TaskView, first: TaskView) -> bool:
+    return (
+        task.handler_id is not None and task.handler_id == first.handler_id and task.expected_us == first.expected_us
+        and not task.alone and task.mutex_key is None and task.avoid_node is None and not task.rates
+    )  # fmt: skip
+
+
+def in_hand(snapshot: Snapshot, plan: Plan, granted: Collection[Grant]) -> Plan:
+    """The plan without the claims that a node with grants needs no more: more of them would only lie in its queue."""
+    if not granted:
+        return plan
+    grants_of = {each.node_id: each for each in granted}
+    left = {node.node_id: grants_of[node.node_id].lacks(node) for node in snapshot.nodes if node.node_id in grants_of}
+    taken: list[Decision] = []
+    for decision in plan.decisions:
+        if left.get(decision.node_id, 1) > 0:
+            taken.append(decision)
+            if decision.node_id in left:
+                left[decision.node_id] -= 1
+    return plan if len(taken) == len(plan.decisions) else replace(plan, decisions=tuple(taken), more=False)

@@ -1,0 +1,209 @@
+"""A pool child that goes on by itself: batch after batch of a line, with no claim between, and nothing lost or run twice."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+from celery import Celery
+
+import slackwater_conf
+from scheduler_ext.core.states import TaskState
+from scheduler_ext.core.types import QueueName, WorkKind
+from scheduler_ext.task import handlers
+from scheduler_ext.task.output import output
+from scheduler_ext.worker import journal
+from scheduler_ext.worker.child.recorder import Begun
+from scheduler_ext.worker.child.slice import INTERRUPT_SIGNAL, Child
+from slackwater_tasks.models import Attempt, Grant, LiveTask, Task
+from slackwater_tasks.runtime.work_store import PgWorkStore
+from slackwater_tasks.submission.service import submit_many
+from tests.support.api import client_of, furnish
+from tests.support.rounds import Rounds
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.django_db(transaction=True)
+BATCH, TASKS = 8, 50
+ran: Counter[int] = Counter()
+app = Celery("test_going_on", broker="memory://", set_as_current=False)
+
+
+@app.task(name="going.on", shared=False)  # else every other app would have it
+def on(number: int) -> int:
+    ran[number] += 1
+    return number
+
+
+@pytest.fixture
+def cell(redis_client: Any) -> Iterator[Rounds]:
+    furnish()
+    ran.clear()
+    made = Rounds()
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def child(cell: Rounds, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
+    """A child in this process, whose node goes on with the only line."""
+    monkeypatch.setattr(type(output), "open", lambda self, make: None)
+    monkeypatch.setattr(handlers, "_exports", {})
+    handlers.export(on)
+    stores: list[PgWorkStore] = []
+
+    def further(name: str) -> PgWorkStore:
+        stores.append(PgWorkStore(cell.conf, name, told=lambda: False))
+        return stores[-1]
+
+    before = {number: signal.getsignal(number) for number in (INTERRUPT_SIGNAL, signal.SIGALRM)}
+    shared = journal.Journal(journal.BATCHES)
+    shared.node_id = cell.worker.node.pk
+    shared.unheard = True
+    shared.lease_deadline = shared.agent_beat = time.monotonic() + 3600
+    made = Child(app, cell.conf, further("child"), slackwater_conf.conf().redis_url, shared, 0, "here", further)
+    submit_many(client_of("going").tenant, [{"handler": "going.on", "args": [n]} for n in range(TASKS)])
+    row = LiveTask.objects.unscoped().earliest("pk")  # unscoped: of one tenant
+    assert row.handler_id is not None
+    Grant.objects.create(
+        node_id=cell.worker.node.pk, line_id=row.line_id, handler_id=row.handler_id, cell=cell.conf.cell,
+        epoch=cell.dispatcher.epoch, slot_milli=2,
+    )  # fmt: skip
+    yield made
+    made.close()
+    for store in stores:
+        store.close()
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def first(cell: Rounds, child: Child, count: int = BATCH) -> Begun:
+    """A batch that was claimed by a round, as such are: it shares a slot."""
+    waiting = (
+        LiveTask.objects.unscoped().filter(state=TaskState.READY).order_by("rank", "pk")
+    )  # unscoped: of one tenant
+    claims = cell.worker.claim(*waiting.values_list("pk", flat=True)[:count])
+    LiveTask.objects.unscoped().filter(state=TaskState.QUEUED).update(slot_milli=2)  # unscoped: of one tenant
+    slot = child.recorder.slot()
+    slot.open(claims)
+    return Begun(slot, cell.worker.node.pk, child.store.start(cell.worker.node.pk, claims), 0)
+
+
+def run_on(child: Child, begun: Begun | None) -> list[int]:
+    """Run a batch, and what begins in its place, until nothing does; the sizes of the batches."""
+    sizes = []
+    while begun is not None or child._has_begun():
+        if begun is not None:
+            sizes.append(child._batch(begun, last=False))
+        begun = child._next_begun(0.05) if child._has_begun() else None
+    wait_until(child.recorder.idle, message="all is recorded")
+    return sizes
+
+
+def once_each(count: int = TASKS) -> bool:
+    """Whether the first so many tasks have run once each, in order, and have one attempt each; and no other has begun."""
+    # Unscoped: of one tenant.
+    ended = list(
+        Task.objects.unscoped().filter(state=TaskState.SUCCEEDED).order_by("pk").values_list("result", flat=True)
+    )
+    attempts = list(Attempt.objects.unscoped().values_list("number", "fence"))
+    begun = LiveTask.objects.unscoped().exclude(state=TaskState.READY).count()
+    numbers = list(range(count))
+    return (ended, list(ran), set(ran.values()), attempts, begun) == (numbers, numbers, {1}, [(1, 1)] * count, 0)
+
+
+def test_it_goes_on_until_the_line_is_empty(cell: Rounds, child: Child) -> None:
+    assert run_on(child, first(cell, child)) == [BATCH] * 6 + [TASKS - 6 * BATCH]
+    assert once_each()
+
+
+def test_of_two_batches_one_runs_while_the_other_is_recorded(cell: Rounds, child: Child) -> None:
+    one, two = first(cell, child), first(cell, child)
+    child._batch(one, last=False)
+    child._batch(two, last=False)
+    assert len(child._coming) == 2
+    sizes = run_on(child, child._next_begun(0.05))
+    assert sum(sizes) == TASKS - 2 * BATCH
+    assert once_each()
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_answer_that_is_lost_loses_nothing_and_nothing_runs_twice(
+    cell: Rounds, child: Child, monkeypatch: pytest.MonkeyPatch, committed: bool
+) -> None:
+    """The connection breaks before the statement, or behind its commit: then what it began is taken over."""
+    store = child.recorder.store
+    real = store.record_and_go_on
+    broken: list[int] = []
+
+    def breaks(*args: Any) -> Any:
+        if len(broken) == 2:
+            return real(*args)
+        broken.append(len(args[1]))
+        if committed:
+            real(*args)
+        raise psycopg.OperationalError("the connection is lost")
+
+    monkeypatch.setattr(store, "record_and_go_on", breaks)
+    sizes = run_on(child, first(cell, child))
+    if committed:
+        assert sizes == [BATCH] * 6 + [TASKS - 6 * BATCH]
+        assert once_each()
+    else:
+        assert sizes == [BATCH]
+        assert once_each(BATCH), "it is recorded, and nothing has begun"
+
+
+def test_what_cannot_be_noted_is_recorded_and_nothing_begins(cell: Rounds, child: Child) -> None:
+    """All of the journal's slots are in use: what began would be missing from it."""
+    begun = first(cell, child)
+    others = [child.recorder.slot() for _ in range(journal.BATCHES - 1)]
+    child._batch(begun, last=False)
+    (coming,) = child._coming
+    assert coming.result(timeout=30) is None
+    for slot in others:
+        child.recorder.give_back(slot)
+    wait_until(child.recorder.idle)
+    assert once_each(BATCH)
+
+
+def test_after_a_refusal_it_does_not_ask_again_at_once(cell: Rounds, child: Child) -> None:
+    Grant.objects.all().delete()
+    assert run_on(child, first(cell, child)) == [BATCH]
+    child._batch(first(cell, child), last=False)
+    assert not child._has_begun()
+    wait_until(child.recorder.idle)
+    assert once_each(2 * BATCH)
+
+
+def test_it_does_not_ask_while_something_waits_in_its_queue(cell: Rounds, child: Child) -> None:
+    begun = first(cell, child)
+    key = cell.queues.keys.claims(cell.worker.node.pk, WorkKind.PROCESS, QueueName.DELAYABLE)
+    cell.queues.client.rpush(key, b"a claim")
+    child._batch(begun, last=False)
+    assert not child._coming
+    wait_until(child.recorder.idle)
+
+
+def test_the_room_of_a_small_batch_goes_back_to_rounds(cell: Rounds, child: Child) -> None:
+    """Two small ones would cost as much as two large ones, for ever."""
+    child._largest = 2 * BATCH
+    assert run_on(child, first(cell, child)) == [BATCH]
+    assert once_each(BATCH)
+    child._largest = BATCH
+    assert sum(run_on(child, first(cell, child))) == TASKS - BATCH
+
+
+@pytest.mark.parametrize("ends", ["last", "draining", "listened"])
+def test_it_does_not_ask_when_it_is_to_end_or_somebody_listens(cell: Rounds, child: Child, ends: str) -> None:
+    begun = first(cell, child)
+    child.journal.draining = ends == "draining"
+    child.journal.unheard = ends != "listened"
+    child._batch(begun, last=ends == "last")
+    assert not child._has_begun()
+    wait_until(child.recorder.idle)
+    assert once_each(BATCH)

@@ -1,0 +1,158 @@
+"""When nodes go on by themselves: with short tasks of a few lines that a round serves by turns, and nothing else waiting."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scheduler_ext.conf import SHORT_US, SchedulerConf
+from scheduler_ext.core.types import Behind, Grant, Kept, Plan, Reason, Snapshot, TenantView, WorkKind
+from scheduler_ext.policies.registry import SHARE_POLICIES
+from scheduler_ext.round.grants import DEEP, IN_HAND, MOST, all_served, grants, in_hand
+from scheduler_ext.round.prioritizer import prioritize
+from tests.support.deciding import SMALL, line, many, node, snapshot, task
+
+CONF = SchedulerConf(delayable_permille=1000)
+SHORT = 100
+SLOTS = 2
+
+
+def decided(seen: Snapshot, conf: SchedulerConf = CONF) -> Plan:
+    return prioritize(seen, conf, SHARE_POLICIES["dominant_resource"]())
+
+
+def given(seen: Snapshot, *before: Grant, trusted: bool = False, conf: SchedulerConf = CONF) -> list[tuple[int, int]]:
+    """Which node goes on with which line."""
+    found = grants(seen, decided(seen, conf), conf, before, trusted=trusted)
+    return [(each.node_id, each.line_id) for each in found]
+
+
+def deep(*numbers: int, count: int = 2 * DEEP, **changes: Any) -> Snapshot:
+    lines = [many(number, count, expected_us=SHORT) for number in numbers]
+    return snapshot(lines, [node(1, SLOTS)], **changes)
+
+
+def grant(number: int, node_id: int = 1) -> Grant:
+    return Grant(node_id=node_id, line_id=number, handler_id=1, slot_milli=2, batch=256, in_hand=1024)
+
+
+def holding(number: int, milli: int) -> TenantView:
+    """A tenant whose tasks hold so many thousandths of slots."""
+    return TenantView(tenant_id=number, in_flight=milli, used=tuple(milli * each for each in SMALL),
+                      used_slots_milli={WorkKind.PROCESS: milli})  # fmt: skip
+
+
+def test_a_node_goes_on_with_the_only_line_that_waits() -> None:
+    (found,) = grants(deep(1), decided(deep(1)), CONF, ())
+    assert (found.node_id, found.line_id, found.handler_id, found.slot_milli) == (1, 1, 1, 2)
+    assert (found.batch, found.in_hand) == (CONF.batch_max, IN_HAND * CONF.batch_max * SLOTS)
+
+
+def test_few_tasks_are_left_to_rounds_but_do_not_end_what_there_is() -> None:
+    few = deep(1, count=DEEP - 1)
+    assert given(few) == []
+    assert given(few, grant(1)) == [(1, 1)]
+    assert given(snapshot([], [node(1)]), grant(1)) == [], "nothing waits any more"
+
+
+def test_only_nodes_that_were_given_some_of_them_go_on() -> None:
+    other = node(2, handlers=frozenset({2}))
+    assert given(replace(deep(1), nodes=(node(1, SLOTS), other))) == [(1, 1)]
+    assert given(deep(1), grant(1, node_id=7)) == [(1, 1)], "the other is gone"
+
+
+def test_lines_that_are_served_by_turns_are_gone_on_with_together() -> None:
+    assert given(deep(1, 2, 3)) == [(1, 1), (1, 2), (1, 3)]
+    few = [many(number, DEEP // 2, expected_us=SHORT) for number in range(1, MOST + 2)]
+    assert len(given(snapshot(few[:MOST], [node(1, SLOTS)]))) == MOST
+    assert given(snapshot(few, [node(1, SLOTS)])) == []
+
+
+def test_a_line_that_is_behind_ends_it() -> None:
+    """The first tenant holds most of the node: all that a round can start is the other's."""
+    seen = deep(1, 2, tenants=[holding(1, 1700)])
+    full = replace(seen, nodes=(node(1, SLOTS, batch_milli=1700, batch_count=850, batch_peak=SMALL),))
+    plan = decided(full)
+    assert {each.line_id for each in plan.decisions} == {2}
+    assert not all_served(full, plan)
+    assert given(full) == given(full, grant(1), trusted=True) == []
+
+
+def test_a_few_tasks_of_each_do_not_tell_whether_one_is_behind() -> None:
+    seen = deep(1, 2, count=8, tenants=[holding(1, 900)])
+    assert {each.line_id for each in decided(seen).decisions} == {1, 2}
+    assert not all_served(seen, decided(seen)), "the second had no more"
+    assert given(seen, grant(1), grant(2)) == []
+    assert given(seen, grant(1), grant(2), trusted=True) == [(1, 1), (1, 2)], "a round before looked at more"
+    assert given(seen, grant(1), trusted=True) == [], "the second is new"
+
+
+@pytest.mark.parametrize(
+    "tasks",
+    [
+        {"alone": True},
+        {"mutex_key": "1:key"},
+        {"rates": (1,)},
+        {"avoid_node": 1},
+        {"expected_us": None},
+        {"expected_us": SHORT_US + 1},
+        {"handler_id": 2},
+        {"handler_id": None, "kind": WorkKind.SCRIPT},
+        {"kind": WorkKind.COROUTINE},
+    ],
+)
+def test_what_a_round_must_look_at_ends_it(tasks: dict[str, Any]) -> None:
+    heads = [task(f"{n}", expected_us=SHORT) for n in range(DEEP)]
+    assert given(snapshot([line(1, heads)], [node(1, SLOTS)])) == [(1, 1)]
+    heads[3] = task("other", **{"expected_us": SHORT, **tasks})
+    assert given(snapshot([line(1, heads)], [node(1, SLOTS)]), grant(1)) == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"behind": (Behind(pool="", weight=1, tenants=1),)},
+        {"kept": Kept(task_id="large", line_id=9)},
+        {"rates_left": {1: 5}},
+    ],
+)
+def test_what_is_kept_or_counted_by_rounds_ends_it(changes: dict[str, Any]) -> None:
+    assert given(replace(deep(1), **changes), grant(1)) == []
+
+
+@pytest.mark.parametrize("changes", [{"late": True}, {"paused": True}])
+def test_a_line_that_is_late_or_paused_is_left_to_rounds(changes: dict[str, Any]) -> None:
+    seen = snapshot([many(1, DEEP, expected_us=SHORT, **changes)], [node(1, SLOTS)])
+    assert given(seen, grant(1)) == []
+
+
+def test_a_tenant_at_its_limit_ends_it() -> None:
+    limited = TenantView(tenant_id=1, max_in_flight=5, in_flight=5)
+    assert set(decided(deep(1, tenants=[limited])).left.values()) >= {Reason.TENANT_IN_FLIGHT}
+    assert given(deep(1, tenants=[limited]), grant(1)) == []
+
+
+def test_what_is_in_use_stays_below_the_ceiling() -> None:
+    conf = SchedulerConf(delayable_permille=400)
+    used = node(1, SLOTS, batch_milli=700, batch_count=350, batch_peak=SMALL)
+    assert given(replace(deep(1), nodes=(used,)), grant(1), conf=conf) == [(1, 1)]
+    above = replace(used, batch_milli=900)
+    assert given(replace(deep(1), nodes=(above,)), grant(1), conf=conf) == [], "the ceiling fell meanwhile"
+
+
+def test_a_node_that_goes_on_is_given_whole_batches_until_it_has_two_for_each_child() -> None:
+    seen, conf = deep(1), replace(CONF, batch_max=64)
+    plan = decided(seen, conf)
+    granted = grants(seen, plan, conf, ())
+    assert len(plan.decisions) > IN_HAND * 64 * SLOTS
+    taken = in_hand(seen, plan, granted)
+    assert taken.decisions == plan.decisions[: IN_HAND * 64 * SLOTS]
+    assert (plan.more, taken.more) == (True, False)
+    for held, lacks in ((0, 256), (1, 192), (64, 192), (129, 64), (193, 0), (500, 0)):
+        holds = replace(seen, nodes=(node(1, SLOTS, batch_count=held, batch_milli=held),))
+        assert len(in_hand(holds, decided(holds, conf), granted).decisions) == lacks
+    assert in_hand(seen, plan, ()) is plan
+    elsewhere = in_hand(seen, plan, [grant(1, node_id=2)])
+    assert elsewhere is plan, "what goes to others is theirs"
