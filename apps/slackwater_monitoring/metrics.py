@@ -197,7 +197,9 @@ class Ledger(Collector):
         nodes = [(each["cell"], node) for each in found for node in each["nodes"]]
         text = "Rounds that the present leader has decided."
         yield _counter("rounds", "cell", text, [(each["cell"], each["rounds"]) for each in found])
-        text = "Tasks that the present leader has claimed."
+        text = (
+            "Tasks that the present leader has claimed; those with which nodes go on by themselves are not among them."
+        )
         yield _counter("claims", "cell", text, [(each["cell"], each["claims"]) for each in found])
         text = "Of those, the ones whose room a round had given ahead: they were claimed as they were stored."
         yield _counter("claims_ahead", "cell", text, [(each["cell"], each.get("ahead", 0)) for each in found])

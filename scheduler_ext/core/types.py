@@ -359,6 +359,8 @@ class Plan:
     end.
     """
     kept: Kept = NOBODY
+    going_on: frozenset[int] = frozenset()
+    """The ids of the nodes that go on by themselves with what waits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Any
 
 from scheduler_ext.conf import SchedulerConf
@@ -131,7 +132,7 @@ class Dispatcher:
             snapshot, plan = self._decide()
         self._wants_ends, self._kept = plan.wants_ends, plan.kept
         # 3. Let nodes go on by themselves where nothing else waits; and give room ahead, where none is asked for now.
-        claims, given = self._give(snapshot, plan)
+        plan, claims, given = self._give(snapshot, plan)
         self._rests_until = float("-inf") if given or plan.decisions or plan.left else began + REST_S
         # 4. Claim what was decided, if it still is what the snapshot said.
         won = self.store.claim(self.epoch, claims.decisions)
@@ -160,8 +161,9 @@ class Dispatcher:
             snapshot = self.turns.hold(snapshot)
         return snapshot, prioritize(snapshot, self.conf, self.share or self.store.share())
 
-    def _give(self, snapshot: Snapshot, plan: Plan) -> tuple[Plan, bool]:
-        """Decide ahead what rounds to come would say; returns what is left to claim, and whether room may be given ahead."""
+    def _give(self, snapshot: Snapshot, plan: Plan) -> tuple[Plan, Plan, bool]:
+        """Decide ahead what rounds to come would say; returns the plan, what of it is left to claim, and whether room may be
+        given ahead."""
         holds = self.turns is not None and self.turns.holds
         now = time.monotonic()
         trusted = now - self._served < TRUST_S
@@ -172,11 +174,12 @@ class Dispatcher:
         if self._grants and snapshot.openings:
             self.store.withdraw()  # what comes would pass what waits
         if self._grants or holds:
-            return in_hand(snapshot, plan, self._grants), True
+            plan = replace(plan, going_on=frozenset(each.node_id for each in self._grants))
+            return plan, in_hand(snapshot, plan, self._grants), True
         wider = openings(snapshot, plan, self.conf, self.share or self.store.share())
         self.store.widen(self.epoch, wider)
         self._short = lacking(snapshot, wider)
-        return plan, bool(snapshot.openings or wider)
+        return plan, plan, bool(snapshot.openings or wider)
 
     def _set_aside(self, snapshot: Snapshot, plan: Plan) -> None:
         """Park what would only block its line: tasks waiting for a key, a rate, or a node that does not exist."""
@@ -261,7 +264,8 @@ def _rest(dispatcher: Dispatcher, hints: HintListener, pause_s: float) -> bool:
     While nodes go on by themselves, what comes waits a little for more.
     """
     began = time.monotonic()
-    until, asks, room, came = began + pause_s, float("-inf"), False, False
+    until, room, came = began + pause_s, False, False
+    asks = began + ASK_S if dispatcher.goes_on() else began
     while (now := time.monotonic()) < until:
         if room and now >= asks:
             if dispatcher.wants_room():

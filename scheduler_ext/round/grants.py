@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
 
-from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.conf import BATCH_US, SchedulerConf
 from scheduler_ext.core.types import Decision, Grant, LineView, Plan, Reason, Snapshot, TaskView, WorkKind
 from scheduler_ext.round.gate import ceilings, short_milli
 
@@ -21,6 +21,8 @@ MOST: Final = 16
 """The most lines that nodes go on with."""
 DEEP: Final = 256
 """So many tasks must wait before grants are made; they stay as long as any do."""
+LEAST: Final = 16
+"""Tasks that make smaller batches go through rounds."""
 IN_HAND: Final = 2
 """To so many batches of each child a node with grants is filled: one runs while the other is recorded."""
 _NO_ROOM: Final = frozenset({Reason.NO_SLOT, Reason.SHARE, Reason.POSITION, Reason.PEAK})
@@ -38,6 +40,9 @@ def grants(snapshot: Snapshot, plan: Plan, conf: SchedulerConf, before: Sequence
         return ()
     if not _only_room(snapshot, plan, conf) or not all(map(_is_alike, lines)):
         return ()
+    batch = min(conf.batch_max, *(BATCH_US // max(1, line.heads[0].expected_us or 0) for line in lines))
+    if batch < min(LEAST, conf.batch_max):
+        return ()
     if not all_served(snapshot, plan) and not (
         trusted and {line.line_id for line in lines} <= {each.line_id for each in before}
     ):
@@ -45,8 +50,8 @@ def grants(snapshot: Snapshot, plan: Plan, conf: SchedulerConf, before: Sequence
     nodes = {each.node_id for each in before} | {each.node_id for each in plan.decisions}
     return tuple(
         Grant(node_id=node.node_id, line_id=line.line_id, handler_id=line.heads[0].handler_id or 0,
-              slot_milli=short_milli(line.heads[0]), batch=conf.batch_max,
-              in_hand=IN_HAND * conf.batch_max * node.slots.get(WorkKind.PROCESS, 0))
+              slot_milli=short_milli(line.heads[0]), batch=batch,
+              in_hand=IN_HAND * batch * node.slots.get(WorkKind.PROCESS, 0))
         for node in snapshot.nodes if node.node_id in nodes for line in lines
     )  # fmt: skip
 

@@ -35,6 +35,7 @@ WHY: Final = {
     "no_resource": "a slot is free, but not the resources its tier asks for",
     "round_full": "the round claimed as much as one may",
     "no_work": "nothing waited that it could run",
+    "goes_on": "it goes on by itself with what waits",
 }
 """Why not more was claimed, in words."""
 TOOK_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5)
@@ -93,7 +94,7 @@ class Tally:
             ],
             "nodes": [
                 {"node": node.view.name, "could": node.could / MILLI, "took": node.took / MILLI, "claimed": node.claimed,
-                 "why": "round_full" if full else node.why(waiting)} for node in shown
+                 "why": _why(node, plan, waiting, full=full)} for node in shown
             ],
         }  # fmt: skip
 
@@ -123,6 +124,13 @@ class Tally:
                 row[name] += 1
                 waiting.add((work, taken_by(line, task.kind), name))
         return by_plan, waiting
+
+
+def _why(node: _NodeAccount, plan: Plan, waiting: Waiting, *, full: bool) -> str:
+    """Why a round claimed no more for a node."""
+    if node.view.node_id in plan.going_on:
+        return "goes_on"
+    return "round_full" if full else node.why(waiting)
 
 
 def _required(line: LineView) -> frozenset[str]:

@@ -332,6 +332,12 @@ class Slot:
             return False
         return all(self._memory[self._entries + at * ENTRY_BYTES + 40] == WAITING for at in range(self.count))
 
+    def has_ended(self) -> bool:
+        """Whether any task of its batch has ended."""
+        return self.is_open and any(
+            self._memory[self._entries + at * ENTRY_BYTES + 40] == ENDED for at in range(self.count)
+        )
+
     # -- the child's side ---------------------------------------------------------------------------------------------
     def open(self, claims: Sequence[tuple[str, int]]) -> None:
         """Note a batch before it is started in the ledger, so that nothing started is missing from the journal."""

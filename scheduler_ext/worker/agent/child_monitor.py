@@ -84,6 +84,7 @@ class Watch:
 
     def look(self) -> None:
         alive: dict[int, bool] = {}
+        dead: list[Slot] = []
         for index in range(self.journal.slots):
             slot = self.journal.slot(index)
             pid = slot.pid
@@ -92,12 +93,15 @@ class Watch:
             if pid not in alive:
                 alive[pid] = _alive(pid)
             if not alive[pid]:
-                self._settle_dead(slot)
+                dead.append(slot)
             else:
                 if slot.is_open:
                     self._look_at(slot)
                 if self.journal.beside and index % BATCHES == 0:  # a child's table is that of its first slot
                     self._look_beside(slot)
+        # What ended first: to record it waits for a call that recorded it too and began others, which are settled then.
+        for slot in sorted(dead, key=lambda slot: not slot.has_ended()):
+            self._settle_dead(slot)
 
     def _look_at(self, slot: Slot) -> None:
         entry = slot.running()

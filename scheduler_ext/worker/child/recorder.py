@@ -177,8 +177,9 @@ class Recorder:
                 self.store.tell_room()
         except Exception as error:  # noqa: BLE001 - below it is recorded by itself, which knows what to do about any
             log.warning("recording a batch and going on failed, trying again: %s", error)
-            begun = self._resumed(slot, node_id)
+            # This waits for whatever of that call still goes on, so that behind it what has begun is known.
             changes = self._recorded([batch])
+            begun = self._resumed(slot, node_id)
         if begun is None:
             self.give_back(slot)
         return changes, begun

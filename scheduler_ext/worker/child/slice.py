@@ -287,7 +287,7 @@ class Child:
             self._coming.append(coming)
             self.recorder.put(begun.slot, begun.node_id, new, heard, hint=False, goes_on=coming)
         elif batched or last or not self._goes_on(begun, new, heard):
-            self.recorder.put(begun.slot, begun.node_id, new, heard, hint=not batched)
+            self.recorder.put(begun.slot, begun.node_id, new, heard, hint=not batched or begun.in_place)
         is_new = not batched and self._told[started[0].tenant_id, started[0].handler] < LEARNT_FROM
         if time.monotonic() - self._learnt > (LEARN_FIRST_S if is_new else LEARN_EVERY_S):
             self._learn()

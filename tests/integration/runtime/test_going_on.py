@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import signal
+import subprocess
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import psycopg
@@ -13,13 +16,17 @@ import pytest
 from celery import Celery
 
 import slackwater_conf
-from scheduler_ext.core.states import TaskState
+from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import QueueName, WorkKind
+from scheduler_ext.core.work import Finished
 from scheduler_ext.task import handlers
 from scheduler_ext.task.output import output
 from scheduler_ext.worker import journal
+from scheduler_ext.worker.agent.child_monitor import Watch
+from scheduler_ext.worker.child.handler_call import End
 from scheduler_ext.worker.child.recorder import Begun
 from scheduler_ext.worker.child.slice import INTERRUPT_SIGNAL, Child
+from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Attempt, Grant, LiveTask, Task
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import submit_many
@@ -29,6 +36,7 @@ from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
 BATCH, TASKS = 8, 50
+WAITS = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
 ran: Counter[int] = Counter()
 app = Celery("test_going_on", broker="memory://", set_as_current=False)
 
@@ -207,3 +215,37 @@ def test_it_does_not_ask_when_it_is_to_end_or_somebody_listens(cell: Rounds, chi
     assert not child._has_begun()
     wait_until(child.recorder.idle)
     assert once_each(BATCH)
+
+
+def test_what_a_killed_child_was_going_on_with_is_handed_back(cell: Rounds, child: Child) -> None:
+    """It was killed as its commit was under way: what it began is noted, and not to be seen yet."""
+    noted, goes, gone = child.recorder.slot(), threading.Event(), threading.Event()
+    batch = first(cell, child)
+    assert batch.slot.index > noted.index, "the agent looks at the other first"
+    now = time.monotonic()
+    for number in range(BATCH):
+        batch.slot.begin(number, 1000, now)
+        batch.slot.end(number, now, End(Outcome.SUCCEEDED, "1").pack())
+    ended = [Finished(one.task_id, one.fence, Outcome.SUCCEEDED, now, now, "1", worker="0:1") for one in batch.started]
+
+    def note(claims: Sequence[tuple[str, int]]) -> None:
+        noted.open(claims)
+        goes.set()
+        assert gone.wait(30)
+
+    killed = subprocess.Popen(["/bin/true"])
+    killed.wait()
+    watch = Watch(cell.conf, child.journal, child.store, lambda _changes: None, {})
+    with ThreadPoolExecutor(2) as pool, connect() as conn:
+        going = pool.submit(child.recorder.store.record_and_go_on, cell.worker.node.pk, ended, note)
+        assert goes.wait(30)
+        noted.pid = batch.slot.pid = killed.pid
+        settled = pool.submit(watch.look)
+        wait_until(lambda: conn.execute(WAITS).fetchall()[0][0], message="the agent records what has ended")
+        gone.set()
+        settled.result(30)
+        going.result(30)
+    # Unscoped: of one tenant.
+    assert Task.objects.unscoped().filter(state=TaskState.SUCCEEDED).count() == BATCH
+    back = LiveTask.objects.unscoped().exclude(fence=0).values_list("state", "fence", "alone")
+    assert list(back) == [(TaskState.READY, 1, False)] * BATCH

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from scheduler_ext.conf import SHORT_US, SchedulerConf
+from scheduler_ext.conf import BATCH_US, SHORT_US, SchedulerConf
 from scheduler_ext.core.types import Behind, Grant, Kept, Plan, Reason, Snapshot, TenantView, WorkKind
 from scheduler_ext.policies.registry import SHARE_POLICIES
-from scheduler_ext.round.grants import DEEP, IN_HAND, MOST, all_served, grants, in_hand
+from scheduler_ext.round.grants import DEEP, IN_HAND, LEAST, MOST, all_served, grants, in_hand
 from scheduler_ext.round.prioritizer import prioritize
 from tests.support.deciding import SMALL, line, many, node, snapshot, task
 
@@ -29,8 +29,8 @@ def given(seen: Snapshot, *before: Grant, trusted: bool = False, conf: Scheduler
     return [(each.node_id, each.line_id) for each in found]
 
 
-def deep(*numbers: int, count: int = 2 * DEEP, **changes: Any) -> Snapshot:
-    lines = [many(number, count, expected_us=SHORT) for number in numbers]
+def deep(*numbers: int, count: int = 2 * DEEP, expected_us: int = SHORT, **changes: Any) -> Snapshot:
+    lines = [many(number, count, expected_us=expected_us) for number in numbers]
     return snapshot(lines, [node(1, SLOTS)], **changes)
 
 
@@ -47,7 +47,16 @@ def holding(number: int, milli: int) -> TenantView:
 def test_a_node_goes_on_with_the_only_line_that_waits() -> None:
     (found,) = grants(deep(1), decided(deep(1)), CONF, ())
     assert (found.node_id, found.line_id, found.handler_id, found.slot_milli) == (1, 1, 1, 2)
+    batch = BATCH_US // SHORT
+    assert (found.batch, found.in_hand) == (batch, IN_HAND * batch * SLOTS)
+    (found,) = grants(shorter := deep(1, expected_us=20), decided(shorter), CONF, ())
     assert (found.batch, found.in_hand) == (CONF.batch_max, IN_HAND * CONF.batch_max * SLOTS)
+
+
+def test_tasks_that_make_small_batches_go_through_rounds() -> None:
+    assert given(deep(1, expected_us=BATCH_US // LEAST)) == [(1, 1)]
+    assert given(deep(1, expected_us=BATCH_US // LEAST + 1)) == []
+    assert given(deep(1), conf=replace(CONF, batch_max=4)) == [(1, 1)], "as large as may be"
 
 
 def test_few_tasks_are_left_to_rounds_but_do_not_end_what_there_is() -> None:

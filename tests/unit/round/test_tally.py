@@ -34,6 +34,14 @@ def test_each_plan_and_node_says_why_no_more_was_claimed() -> None:
     assert tally.take({}) == {}, "nothing has been counted since"
 
 
+def test_a_node_that_goes_on_by_itself_is_said_to() -> None:
+    view = snapshot([many(1, 300, expected_us=100)], [node(1, 1), node(2, 1)])
+    plan, tally = prioritize(view, CONF, share_policy("equal")), Tally(CONF)
+    tally.count(view, replace(plan, going_on=frozenset({1})), [])
+    assert {row["node"]: row["why"] for row in tally.take({})["nodes"]} == {"n1": "goes_on", "n2": "no_work"}
+    assert "goes_on" in WHY
+
+
 def test_slots_of_nodes_without_the_required_labels_are_no_missing_resource() -> None:
     asking = many(1, 3, labels=labels_of(["gpu"], []))
     nodes = [node(1, 2), node(2, 1, labels=frozenset({"gpu", "reserved"})), node(3, 2, labels=frozenset({"reserved"}))]

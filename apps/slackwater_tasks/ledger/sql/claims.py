@@ -24,6 +24,8 @@ LEAD = """lead AS (
 # Whether the node's lease runs.
 LEASED = """EXISTS (SELECT 1 FROM slackwater_resources_node WHERE id = %(node)s AND state IN ('starting', 'active', 'draining')
                     AND lease_expires_at > clock_timestamp())"""
+PASSED = 512
+"""The most tasks of a line that are passed to find those with which a node goes on."""
 WORK = "t.handler, t.script_sha256, t.script_path, t.args::text, t.kwargs::text, t.cap_ms"
 # What of a live row l must still hold when its task begins.
 STARTS = "NOT l.cancel_requested AND (l.expires_at IS NULL OR l.expires_at > clock_timestamp())"
@@ -49,11 +51,17 @@ UPDATE slackwater_tasks_livetask l SET state = :state.QUEUED, fence = l.fence + 
     mutex_fence = CASE WHEN l.mutex_key IS NOT NULL THEN nextval('slackwater_tasks_mutex_fence') END
 FROM chosen WHERE l.ctid = chosen.place RETURNING l.task_id::text
 """)  # noqa: S608 - statements of ours
-# The first of a line, of those about which a round would have nothing more to ask; ``room`` says how many.
+# The first of a line, of those about which a round would have nothing more to ask; ``room`` says how many. No more than a few
+# others are passed for them: where a line goes on with another handler's, its end is not looked for.
 NEXT_OF_LINES = named(f"""next AS (
-    SELECT room.*, h.place FROM room CROSS JOIN LATERAL (
+    SELECT room.*, h.place FROM room LEFT JOIN LATERAL (
+        SELECT b.rank_group, b.rank FROM slackwater_tasks_livetask b
+        WHERE b.phase = :phase.READY AND b.line_id = room.line_id
+        ORDER BY b.rank_group, b.rank, b.task_id OFFSET room.places + {PASSED} LIMIT 1) far ON true
+    CROSS JOIN LATERAL (
         SELECT l.ctid AS place FROM slackwater_tasks_livetask l
         WHERE l.phase = :phase.READY AND l.state = :state.READY AND l.line_id = room.line_id
+            AND (l.rank_group, l.rank) <= (coalesce(far.rank_group, 2147483647), coalesce(far.rank, 9223372036854775807))
             AND l.handler_id = room.handler_id AND NOT (l.alone OR l.total_attempts = 1) AND l.mutex_key IS NULL
             AND l.rate_key IS NULL AND l.last_node IS NULL AND {STARTS}
         ORDER BY l.rank_group, l.rank, l.task_id LIMIT room.places FOR UPDATE OF l SKIP LOCKED) h)""")  # noqa: S608 - ours
