@@ -83,7 +83,7 @@ class TestClients:
         key = authenticate(found[1])
         assert (key.tenant, key.scopes) == (tenant, ["read", "submit"])
         assert "no-store" in response["Cache-Control"]
-        secret = found[1].rsplit("_", 1)[1]
+        secret = found[1].split("_", 2)[2]  # it may have one in it, too
         for url in (
             reverse("admin:slackwater_tenants_apikey_changelist"),
             reverse("admin:slackwater_tenants_apikey_change", args=[key.pk]),
