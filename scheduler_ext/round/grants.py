@@ -72,7 +72,7 @@ def all_served(snapshot: Snapshot, plan: Plan) -> bool:
 
 def _only_room(snapshot: Snapshot, plan: Plan, conf: SchedulerConf) -> bool:
     """Whether only room keeps what waits from starting, and none is kept, nor more in use than may be."""
-    if snapshot.behind or snapshot.rates_left or snapshot.kept.task_id or plan.kept.task_id:
+    if snapshot.behind or snapshot.kept.task_id or plan.kept.task_id:
         return False
     limits = ceilings(conf, snapshot.now)
     return _NO_ROOM.issuperset(plan.left.values()) and all(

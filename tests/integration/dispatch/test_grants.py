@@ -276,7 +276,11 @@ def test_an_urgent_task_ends_it_and_starts_at_once(cell: Floods) -> None:
     assert str(urgent) in {one.task_id for one in cell.running}
 
 
-def test_a_rate_ends_it(cell: Floods) -> None:
+def test_a_rate_of_theirs_ends_it_and_one_of_others_does_not(cell: Floods) -> None:
+    RateLimit.objects.create(tenant=client_of("other").tenant, starts=5, per_s=60)
+    cell.changed()
+    cell.round()
+    assert Grant.objects.exists()
     handler = Handler.objects.get(name="demo.echo")
     RateLimit.objects.create(tenant=cell.tenants[0], handler=handler, starts=5, per_s=60)
     cell.changed()

@@ -124,11 +124,15 @@ def test_what_a_round_must_look_at_ends_it(tasks: dict[str, Any]) -> None:
     [
         {"behind": (Behind(pool="", weight=1, tenants=1),)},
         {"kept": Kept(task_id="large", line_id=9)},
-        {"rates_left": {1: 5}},
     ],
 )
-def test_what_is_kept_or_counted_by_rounds_ends_it(changes: dict[str, Any]) -> None:
+def test_what_room_is_kept_for_ends_it(changes: dict[str, Any]) -> None:
     assert given(replace(deep(1), **changes), grant(1)) == []
+
+
+def test_rates_of_other_tasks_change_nothing() -> None:
+    """Those that count for a task are told with it."""
+    assert given(replace(deep(1), rates_left={7: 0})) == [(1, 1)]
 
 
 @pytest.mark.parametrize("changes", [{"late": True}, {"paused": True}])
