@@ -24,10 +24,11 @@ from scheduler_ext.policies.accounts import Account
 
 
 def need_of(line: LineView, task: TaskView) -> Hashable:
-    """Everything that decides whether a node has room for a task."""
+    """Everything that decides whether a node has room for a task. One with a rate shares no slot, however short it is."""
+    expected = task.expected_us
     return (
-        line.vector, line.labels, task.kind, task.handler_id, task.avoid_node, bool(task.rates), task.expected_us,
-        task.long_us,
+        line.vector, line.labels, task.kind, task.handler_id, task.avoid_node,
+        expected is not None and bool(task.rates), expected, task.long_us,
     )  # fmt: skip
 
 

@@ -97,6 +97,32 @@ def test_so_it_is_with_past_use_and_execution_rates(
     assert simulated == _live(given_jobs, cell, tenants, policy, left, use)
 
 
+def test_a_task_that_finds_no_room_hides_nobody_whether_or_not_it_has_a_rate() -> None:
+    """One of tenant 0's found none, so one of tenant 1's with a rate finds none either: tenant 3, whose turn it is, is next."""
+    small, large, urgent = VECTORS[0], VECTORS[1], Category.URGENT
+    kinds = [
+        (0, small, urgent, 0, "", ()), (2, small, urgent, 0, "", ()), (0, small, urgent, 0, "", ()),
+        (1, large, urgent, 0, "", (1,)), (3, small, urgent, 0, "", ()), (0, small, Category.DELAYABLE, 0, "", ()),
+        (1, large, urgent, 1, "", ()), (0, small, urgent, 0, "", ()), (0, large, urgent, 0, "", ()),
+        (0, small, urgent, 0, "org/a", (1,)), (0, small, urgent, 0, "org/a", (1,)),
+    ]  # fmt: skip
+    work = [
+        Job(index, 0, 1000, tenant=tenant, vector=vector, category=category, priority=priority, pool=pool, rates=rates,
+            mutex_limit=2, name=f"{index:03}")
+        for index, (tenant, vector, category, priority, pool, rates) in enumerate(kinds)
+    ]  # fmt: skip
+    cell, tenants = (
+        Cell(nodes=2, slots=4, capacity=(700, 12, 0, 0, 0, 0)),
+        {n: TenantView(tenant_id=n) for n in range(4)},
+    )
+    policy = share_policy("capacity", {**PARAMETERS["capacity"], "memory_s": 60})
+    use, left = {"tenant 0": 0.0, "tenant 1": 10.0, "tenant 2": 0.0, "tenant 3": 23.0}, {1: 2, 2: 5}
+    simulated = _simulated(work, cell, tenants, policy, left, use)
+    assert simulated == _live(work, cell, tenants, policy, left, use)
+    assert "004" in simulated
+    assert "005" not in simulated
+
+
 def _simulated(
     given_jobs: list[Job],
     cell: Cell,
