@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import signal
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 from celery import Celery
 
-import slackwater_conf
 from scheduler_ext.core.run_times import LEARNT_FROM
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.work import Changes, Finished
-from scheduler_ext.task import handlers
-from scheduler_ext.task.output import output
 from scheduler_ext.worker import journal
 from scheduler_ext.worker.child.handler_call import End
 from scheduler_ext.worker.child.recorder import Begun
-from scheduler_ext.worker.child.slice import INTERRUPT_SIGNAL, Child
+from scheduler_ext.worker.child.slice import Child
 from slackwater_tasks.models import Attempt, RunTime, Task
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import submit_many
 from tests.support.api import client_of, furnish
+from tests.support.pool_child import pool_child
 from tests.support.rounds import Rounds
 from tests.support.waiting import wait_until
 
@@ -57,27 +53,8 @@ def cell(redis_client: Any) -> Iterator[Rounds]:
 
 @pytest.fixture
 def child(cell: Rounds, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
-    """A child in this process, which must keep its signals' handlers and no output."""
-    monkeypatch.setattr(type(output), "open", lambda self, make: None)
-    monkeypatch.setattr(handlers, "_exports", {})
-    handlers.export(echo)
-    stores: list[Counting] = []
-
-    def further(name: str) -> Counting:
-        stores.append(Counting(cell.conf, name))
-        return stores[-1]
-
-    before = {number: signal.getsignal(number) for number in (INTERRUPT_SIGNAL, signal.SIGALRM)}
-    shared = journal.Journal(journal.BATCHES)
-    shared.node_id = cell.worker.node.pk
-    shared.lease_deadline = shared.agent_beat = time.monotonic() + 3600
-    made = Child(app, cell.conf, further("child"), slackwater_conf.conf().redis_url, shared, 0, "here", further)
-    yield made
-    made.close()
-    for store in stores:
-        store.close()
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    with pool_child(app, cell, monkeypatch, echo, lambda name: Counting(cell.conf, name)) as made:
+        yield made
 
 
 def test_what_the_journal_cannot_hold_is_recorded_on_the_way_and_nothing_twice(

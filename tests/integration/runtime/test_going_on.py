@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import subprocess
 import threading
 import time
@@ -15,22 +14,20 @@ import psycopg
 import pytest
 from celery import Celery
 
-import slackwater_conf
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.core.types import QueueName, WorkKind
 from scheduler_ext.core.work import Finished
-from scheduler_ext.task import handlers
-from scheduler_ext.task.output import output
 from scheduler_ext.worker import journal
 from scheduler_ext.worker.agent.child_monitor import Watch
 from scheduler_ext.worker.child.handler_call import End
 from scheduler_ext.worker.child.recorder import Begun
-from scheduler_ext.worker.child.slice import INTERRUPT_SIGNAL, Child
+from scheduler_ext.worker.child.slice import Child
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Attempt, Grant, LiveTask, Task
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import submit_many
 from tests.support.api import client_of, furnish
+from tests.support.pool_child import pool_child
 from tests.support.rounds import Rounds
 from tests.support.waiting import wait_until
 
@@ -58,35 +55,17 @@ def cell(redis_client: Any) -> Iterator[Rounds]:
 
 @pytest.fixture
 def child(cell: Rounds, monkeypatch: pytest.MonkeyPatch) -> Iterator[Child]:
-    """A child in this process, whose node goes on with the only line."""
-    monkeypatch.setattr(type(output), "open", lambda self, make: None)
-    monkeypatch.setattr(handlers, "_exports", {})
-    handlers.export(on)
-    stores: list[PgWorkStore] = []
-
-    def further(name: str) -> PgWorkStore:
-        stores.append(PgWorkStore(cell.conf, name, told=lambda: False))
-        return stores[-1]
-
-    before = {number: signal.getsignal(number) for number in (INTERRUPT_SIGNAL, signal.SIGALRM)}
-    shared = journal.Journal(journal.BATCHES)
-    shared.node_id = cell.worker.node.pk
-    shared.unheard = True
-    shared.lease_deadline = shared.agent_beat = time.monotonic() + 3600
-    made = Child(app, cell.conf, further("child"), slackwater_conf.conf().redis_url, shared, 0, "here", further)
-    submit_many(client_of("going").tenant, [{"handler": "going.on", "args": [n]} for n in range(TASKS)])
-    row = LiveTask.objects.unscoped().earliest("pk")  # unscoped: of one tenant
-    assert row.handler_id is not None
-    Grant.objects.create(
-        node_id=cell.worker.node.pk, line_id=row.line_id, handler_id=row.handler_id, cell=cell.conf.cell,
-        epoch=cell.dispatcher.epoch, slot_milli=2,
-    )  # fmt: skip
-    yield made
-    made.close()
-    for store in stores:
-        store.close()
-    for number, handler in before.items():
-        signal.signal(number, handler)
+    """A child whose node goes on with the only line."""
+    with pool_child(app, cell, monkeypatch, on, lambda name: PgWorkStore(cell.conf, name, told=lambda: False)) as made:
+        made.journal.unheard = True
+        submit_many(client_of("going").tenant, [{"handler": "going.on", "args": [n]} for n in range(TASKS)])
+        row = LiveTask.objects.unscoped().earliest("pk")  # unscoped: of one tenant
+        assert row.handler_id is not None
+        Grant.objects.create(
+            node_id=cell.worker.node.pk, line_id=row.line_id, handler_id=row.handler_id, cell=cell.conf.cell,
+            epoch=cell.dispatcher.epoch, slot_milli=2,
+        )  # fmt: skip
+        yield made
 
 
 def first(cell: Rounds, child: Child, count: int = BATCH) -> Begun:
