@@ -330,13 +330,14 @@ class Slot:
         """True for a batch that is started, or being started, ahead of its turn: none of it has begun."""
         if not self.is_open or self.current >= 0:
             return False
-        return all(self._memory[self._entries + at * ENTRY_BYTES + 40] == WAITING for at in range(self.count))
+        return all(state == WAITING for state in self._states())
 
     def has_ended(self) -> bool:
         """Whether any task of its batch has ended."""
-        return self.is_open and any(
-            self._memory[self._entries + at * ENTRY_BYTES + 40] == ENDED for at in range(self.count)
-        )
+        return self.is_open and ENDED in self._states()
+
+    def _states(self) -> bytes:
+        return self._memory[self._entries + 40 : self._entries + self.count * ENTRY_BYTES : ENTRY_BYTES]
 
     # -- the child's side ---------------------------------------------------------------------------------------------
     def open(self, claims: Sequence[tuple[str, int]]) -> None:
