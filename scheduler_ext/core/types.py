@@ -6,7 +6,7 @@ resource vector is a tuple of whole numbers in the order of :data:`scheduler_ext
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -325,21 +325,29 @@ class Opening:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """A node goes on with a line's short tasks of one handler by itself, in the room of those that end there."""
+    """A node goes on with a line's tasks of one handler by itself, in the room of those that end there."""
 
     node_id: int
     line_id: int
     handler_id: int
+    kind: WorkKind
     slot_milli: int
     """Thousandths of a slot that each task takes."""
     batch: int
-    """The most tasks of a batch."""
+    """The most tasks of a batch; 1 for those that run side by side."""
     in_hand: int
-    """So many short tasks it should have in hand, of all lines it goes on with."""
+    """So many tasks of this kind it should have in hand, of all lines it goes on with."""
 
     def lacks(self, node: NodeView) -> int:
         """How many more it should be given, in whole batches: what is small goes on as small as it is."""
-        return max(0, self.in_hand - node.batch_count) // self.batch * self.batch
+        held = node.batch_count if self.kind is PROCESS else node.exclusive_count.get(self.kind, 0)
+        return max(0, self.in_hand - held) // self.batch * self.batch
+
+    @staticmethod
+    def lacking(nodes: Iterable[NodeView], granted: Iterable[Grant]) -> dict[tuple[int, WorkKind], int]:
+        """How many more tasks of each kind each node that goes on by itself should be given."""
+        views = {node.node_id: node for node in nodes}
+        return {(each.node_id, each.kind): each.lacks(views[each.node_id]) for each in granted if each.node_id in views}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

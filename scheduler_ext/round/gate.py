@@ -188,42 +188,50 @@ class Gate:
         return node
 
     def more_alike(self, line: LineView, task: TaskView, milli: int) -> tuple[Node | None, int]:
-        """Where the next tasks like the short one just placed go, and how many before anything but counts changes.
+        """Where the next tasks like the one just placed go, and how many before anything but counts changes.
 
-        Their tenants may start fewer: :meth:`may_start`.
+        ``milli``: of a short task, else 0. Their tenants may start fewer: :meth:`may_start`.
         """
-        if task.mutex_key is not None or task.avoid_node is not None or self._pending is not None:
+        if task.mutex_key is not None or task.avoid_node is not None or self._pending is not None or task.rates:
             return None, 0
-        shape = self.shape(line, task.kind, task.handler_id)
-        node = self.ledger.find_short(shape, milli, ends_at=self.now + self._drained_in)
+        ledger, shape = self.ledger, self.shape(line, task.kind, task.handler_id)
+        if milli:
+            node = ledger.find_short(shape, milli, ends_at=self.now + self._drained_in)
+        else:
+            node = ledger.find_exclusive(shape, ends_at=self._ends_at(task))
         if node is None:
             return None, 0
-        most = self.ledger.more_short(node, shape, milli)
+        most = ledger.more_short(node, shape, milli) if milli else ledger.more_exclusive(node, shape)
         ceiling = self._ceilings[line.category]
         if line.category is not _URGENT and ceiling < MILLI and most > 0:
-            most = min(most, self.ledger.below_for(ceiling, task.kind, milli))
+            most = min(most, ledger.below_for(ceiling, shape, milli))
         return node, most
 
-    def may_start(self, tenant_id: int, milli: int, most: int) -> int:
-        """How many short tasks of a tenant its own limits let start, ``most`` at the most."""
+    def may_start(self, tenant_id: int, kind: WorkKind, milli: int, most: int) -> int:
+        """How many tasks of a kind that take ``milli`` each a tenant's own limits let start, ``most`` at the most."""
         use = self.use(tenant_id)
         if use.paused:
             return 0
         if use.flight_left is not None:
             most = min(most, use.flight_left)
         if use.milli_left is not None:
-            most = min(most, use.milli_left.get(PROCESS, 0) // milli)
+            most = min(most, use.milli_left.get(kind, 0) // milli)
         return most
 
-    def count_more(self, node: Node, milli: int, tasks: Mapping[int, int]) -> None:
-        """Take room on the node for so many short tasks of each tenant, and count them."""
-        self.ledger.take_more_short(node, milli, sum(tasks.values()))
+    def count_more(self, line: LineView, task: TaskView, node: Node, milli: int, tasks: Mapping[int, int]) -> None:
+        """Take room on the node for so many tasks of each tenant that are like one of that line, and count them."""
+        count = sum(tasks.values())
+        if milli:
+            self.ledger.take_more_short(node, milli, count)
+        else:
+            shape = self.shape(line, task.kind, task.handler_id)
+            self.ledger.take_exclusive(node, shape, self._ends_at(task), count)
         for tenant_id, count in tasks.items():
             use = self._uses[tenant_id]
             if use.flight_left is not None:
                 use.flight_left -= count
             if use.milli_left is not None:
-                use.milli_left[PROCESS] -= milli * count
+                use.milli_left[task.kind] -= (milli or MILLI) * count
 
     def has_waited(self, task: TaskView) -> bool:
         """Whether a task that takes a whole slot has waited long enough for a node to be kept for it."""
@@ -288,9 +296,12 @@ class Gate:
         if task.mutex_key is not None:
             self.held[task.mutex_key] = self.held.get(task.mutex_key, 0) - ends
 
+    def _ends_at(self, task: TaskView) -> float | None:
+        return expected_end(task, self.now) if self._reserve else None
+
     def _place_exclusive(self, shape: Shape, task: TaskView) -> Node | None:
         ledger = self.ledger
-        ends_at = expected_end(task, self.now) if self._reserve else None
+        ends_at = self._ends_at(task)
         node = ledger.find_exclusive(shape, task.avoid_node, ends_at)
         if node is not None:
             ledger.take_exclusive(node, shape, ends_at)

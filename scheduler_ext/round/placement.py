@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Final
 
 from scheduler_ext.core.labels import RESERVED, Labels, admits
-from scheduler_ext.core.resources import SIZE, add, fits, part, peak, subtract
+from scheduler_ext.core.resources import SIZE, add, fits, part, peak, scale, subtract
 from scheduler_ext.core.types import MILLI, PER_CHILD, PROCESS, NodeView, Reason, Vector, WorkKind
 from scheduler_ext.round.node_account import BatchPlace, Node, Place, Shape
 from scheduler_ext.round.reservations import MAX_RESERVATIONS, allows_exclusive, allows_short, choose, use_extra
@@ -264,13 +264,23 @@ class Ledger:
 
     # -- changing ----------------------------------------------------------------------------------
 
-    def take_exclusive(self, node: Node, shape: Shape, ends_at: float | None = None) -> None:
-        """Give a slot of the shape's kind, and its vector, to a task expected to end at ``ends_at``."""
+    def take_exclusive(self, node: Node, shape: Shape, ends_at: float | None = None, tasks: int = 1) -> None:
+        """Give slots of the shape's kind, and its vector, to ``tasks`` that are expected to end at ``ends_at``.
+
+        To more than one only as :meth:`more_exclusive` says.
+        """
         if node.reserved is not None:
             use_extra(node, shape, ends_at)
         if ends_at is not None:
-            node.ends.append((ends_at, shape.kind, shape.vector))
-        self._shift(node, shape, 1)
+            node.ends += [(ends_at, shape.kind, shape.vector)] * tasks
+        self._shift(node, shape, tasks)
+
+    def more_exclusive(self, node: Node, shape: Shape) -> int:
+        """How many exclusive tasks of a shape, not of processes, the node that is found for them takes before another would."""
+        if node.reserved is not None:
+            return 0
+        room = [node.free[dimension] // need for dimension, need in shape.needs]
+        return min([node.room(shape.kind), *room])
 
     def release_exclusive(self, node: Node, shape: Shape, ends_at: float | None = None) -> None:
         """Take them back when the task has ended."""
@@ -279,22 +289,24 @@ class Ledger:
         self._releases += 1
         self._shift(node, shape, -1)
 
-    def _shift(self, node: Node, shape: Shape, sign: int) -> None:
-        """Count one exclusive task of this shape more, or less."""
+    def _shift(self, node: Node, shape: Shape, tasks: int) -> None:
+        """Count so many exclusive tasks of this shape more; with -1 one less."""
         kind, vector = shape.kind, shape.vector
-        node.counts[kind] += sign
+        if tasks > 1:
+            vector = scale(vector, tasks)
+        node.counts[kind] += tasks
         if kind is PROCESS:
             node.count_children()
-        self.used_milli[kind] += sign * MILLI
-        node.exclusive_used = add(node.exclusive_used, vector) if sign > 0 else subtract(node.exclusive_used, vector)
+        self.used_milli[kind] += tasks * MILLI
+        node.exclusive_used = add(node.exclusive_used, vector) if tasks > 0 else subtract(node.exclusive_used, vector)
         if node.batch_count:
             self._changed(node)
             return
-        node.free = subtract(node.free, vector) if sign > 0 else add(node.free, vector)
+        node.free = subtract(node.free, vector) if tasks > 0 else add(node.free, vector)
         self._below.clear()
         free = self._free
         for dimension, need in shape.needs:
-            free[dimension] -= sign * need
+            free[dimension] -= tasks * need
         self._place(node)
 
     def take_short(self, node: Node, shape: Shape, milli: int) -> None:
@@ -322,12 +334,22 @@ class Ledger:
         node.batch_milli += milli * tasks
         node.batch_count += tasks
 
-    def below_for(self, ceiling_permille: int, kind: WorkKind, milli: int) -> int:
-        """How many tasks that take slots alone may start, one after the other, each while it is below a ceiling."""
-        if not self.below(ceiling_permille, kind):
+    def below_for(self, ceiling_permille: int, shape: Shape, milli: int) -> int:
+        """How many tasks may start, one after the other, each while it is below a ceiling.
+
+        ``milli``: of short tasks that take slots alone; 0 for those that take a whole one, and their vector.
+        """
+        if not self.below(ceiling_permille, shape.kind):
             return 0
-        left = ceiling_permille * self.slots_milli[kind] - self.used_milli[kind] * 1000
-        return -(-left // (1000 * milli))
+        left = ceiling_permille * self.slots_milli[shape.kind] - self.used_milli[shape.kind] * 1000
+        most = -(-left // (1000 * (milli or MILLI)))
+        if milli:
+            return most
+        for dimension, need in shape.needs:
+            if whole := self._capacity[dimension]:
+                left = self._free[dimension] * 1000 - (1000 - ceiling_permille) * whole
+                most = min(most, -(-left // (1000 * need)))
+        return most
 
     def _enter(self, node: Node) -> None:
         node.size = max([part * whole for part, whole in zip(self._parts, node.capacity, strict=True)])

@@ -13,6 +13,7 @@ from scheduler_ext.core.states import Category
 from scheduler_ext.core.types import (
     MILLI,
     NOBODY,
+    PROCESS,
     Decision,
     Kept,
     LineView,
@@ -70,6 +71,14 @@ def _submitted(task: TaskView) -> float:
     return task.submitted_at
 
 
+def _ends_with(task: TaskView, other: TaskView) -> bool:
+    """Whether two tasks that hold whole slots hold the same, as long as each other, and count against no rate."""
+    return (
+        task.kind is other.kind and task.expected_us == other.expected_us and task.long_us == other.long_us
+        and not task.rates
+    )  # fmt: skip
+
+
 class _Round:
     """One round's working state."""
 
@@ -111,8 +120,8 @@ class _Round:
             if isinstance(found, Node):
                 self._note(line, task, found, milli)
                 chooser.accept(line, task, taken)
-                shape = (milli, task.handler_id, line.category, line.vector, line.labels)
-                if milli and shape == last:  # else the next is hardly like it either
+                shape = (milli, task.kind, task.handler_id, line.category, line.vector, line.labels)
+                if shape == last and (milli or task.kind is not PROCESS):  # else the next is hardly like it either
                     self._start_alike(line, task, milli)
                 last = shape
             else:
@@ -182,9 +191,11 @@ class _Round:
         return bool(self._snapshot.behind) and not TENANT_REASONS.isdisjoint(self._reasons.values())
 
     def _start_alike(self, line: LineView, task: TaskView, milli: int) -> None:
-        """Start those like the short task just started that go to one node, as one by one they would."""
-        queue = _QUEUES.get(line.category)
-        if queue is None:
+        """Start those like the task just started that go to one node, as one by one they would.
+
+        It is short, or does not run in a process's slot.
+        """
+        if line.category not in _QUEUES:
             return
         node, most = self.gate.more_alike(line, task, milli)
         most = min(most, self._conf.round_limit - len(self._decisions))
@@ -192,7 +203,8 @@ class _Round:
             return
         behind = self._chooser.following(line)
         if behind:
-            self._start_behind(line, task, behind[: self.gate.may_start(line.tenant_id, milli, most)], node, milli)
+            most = self.gate.may_start(line.tenant_id, task.kind, milli or MILLI, most)
+            self._start_behind(line, task, behind[:most], node, milli)
         else:
             self._start_in_turns(line, task, most, node, milli)
 
@@ -200,41 +212,44 @@ class _Round:
         """Where nobody else waits: the next of the line."""
         decisions, queue = self._decisions, _QUEUES[line.category]
         before, kind, handler, expected = len(decisions), task.kind, task.handler_id, task.expected_us
+        long, exclusive = task.long_us, not milli
         for each in behind:
             if (
                 each.kind is not kind or each.handler_id != handler or each.expected_us != expected or each.alone
-                or each.rates or each.mutex_key is not None or each.avoid_node is not None
+                or each.long_us != long or each.rates or each.mutex_key is not None or each.avoid_node is not None
             ):  # fmt: skip
                 break
             decisions.append(Decision(each.task_id, line.line_id, node.node_id, kind, queue, each.fence, expected or 0,
-                                      exclusive=False, handler_id=handler))  # fmt: skip
+                                      exclusive=exclusive, handler_id=handler))  # fmt: skip
         if started := len(decisions) - before:
-            self.gate.count_more(node, milli, {line.tenant_id: started})
-            self._chooser.accept_next(line, task, milli, started)
+            self.gate.count_more(line, task, node, milli, {line.tenant_id: started})
+            self._chooser.accept_next(line, task, milli or MILLI, started)
 
     def _start_in_turns(self, line: LineView, task: TaskView, most: int, node: Node, milli: int) -> None:
         """Where several lines take turns: whichever is next, as long as it is like that and its tenant may."""
-        gate, chooser = self.gate, self._chooser
-        category, vector, labels, handler = line.category, line.vector, line.labels, task.handler_id
+        gate, chooser, first = self.gate, self._chooser, (line, task)
+        category, vector, labels, handler, kind = line.category, line.vector, line.labels, task.handler_id, task.kind
         left: dict[int, int] = {}
         started: dict[int, int] = {}
+        taken = milli or MILLI
         while most > 0 and (picked := chooser.pick()) is not None:
             line, task = picked
             tenant = line.tenant_id
             if tenant not in left:
-                left[tenant], started[tenant] = gate.may_start(tenant, milli, most), 0
+                left[tenant], started[tenant] = gate.may_start(tenant, kind, taken, most), 0
             if (
                 started[tenant] >= left[tenant] or line.category is not category or line.paused
                 or task.handler_id != handler or short_milli(task) != milli or line.vector != vector
                 or line.labels != labels or task.mutex_key is not None or task.avoid_node is not None
-                or chooser.refusal(line, task, milli) is not None
+                or not (milli or _ends_with(task, first[1])) or chooser.refusal(line, task, taken) is not None
             ):  # fmt: skip
                 break
             self._note(line, task, node, milli)
-            chooser.accept(line, task, milli)
+            chooser.accept(line, task, taken)
             started[tenant] += 1
             most -= 1
-        gate.count_more(node, milli, started)
+        if any(started.values()):
+            gate.count_more(*first, node, milli, started)
 
     def _note(self, line: LineView, task: TaskView, node: Node, milli: int) -> None:
         """Note a claim."""

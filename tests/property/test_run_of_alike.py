@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from random import Random
 from typing import Any
 
@@ -23,7 +24,7 @@ POLICIES: list[tuple[str, dict[str, Any]]] = [
 ]
 DIFFERENT: list[dict[str, Any]] = [
     {"kind": WorkKind.COROUTINE}, {"handler_id": 2}, {"expected_us": 7_000}, {"expected_us": None}, {"alone": True},
-    {"mutex_key": "x"}, {"avoid_node": 1}, {"rates": (1,)}, {"priority": 5},
+    {"mutex_key": "x"}, {"avoid_node": 1}, {"rates": (1,)}, {"priority": 5}, {"long_us": 90_000},
 ]  # fmt: skip
 """In what a task may differ from those around it."""
 
@@ -38,22 +39,25 @@ class _OneByOne(_Round):
 class _Together(_Round):
     """Counts what is started so, of one line and of several."""
 
-    runs = behind = in_turns = 0
+    runs = 0
+    behind: Counter[WorkKind] = Counter()
+    in_turns: Counter[WorkKind] = Counter()
 
     def _start_behind(self, *args: Any) -> None:
         before = len(self._decisions)
         super()._start_behind(*args)
-        _Together.runs += len(self._decisions) > before
-        _Together.behind += len(self._decisions) - before
+        new = self._decisions[before:]
+        _Together.runs += bool(new)
+        _Together.behind.update(each.kind for each in new)
 
     def _start_in_turns(self, *args: Any) -> None:
         before = len(self._decisions)
         super()._start_in_turns(*args)
-        _Together.in_turns += len(self._decisions) - before
+        _Together.in_turns.update(each.kind for each in self._decisions[before:])
 
 
 def world(random: Random) -> Snapshot:
-    """One line or a few, mostly of short tasks that are alike, and nodes of which some are partly full."""
+    """One line or a few, mostly of tasks that are alike, and nodes of which some are partly full."""
     lines, tenants = [], []
     common = _usual(random) if random.random() < 0.5 else None
     for number in range(1, random.choice([1, 1, 1, 2, 3]) + 1):
@@ -75,7 +79,13 @@ def world(random: Random) -> Snapshot:
 
 def _usual(random: Random) -> dict[str, Any]:
     """What most tasks of a line have in common."""
-    return {"handler_id": random.choice([1, 2]), "expected_us": random.choice([0, 80, 1_000, 5_000, 20_000])}
+    usual: dict[str, Any] = {
+        "handler_id": random.choice([1, 2]),
+        "expected_us": random.choice([0, 80, 1_000, 5_000, 20_000]),
+    }
+    if random.random() < 0.4:
+        usual |= {"kind": WorkKind.COROUTINE, "expected_us": random.choice([None, 10_000, 10_000_000])}
+    return usual
 
 
 def _node(random: Random, number: int) -> NodeView:
@@ -84,7 +94,8 @@ def _node(random: Random, number: int) -> NodeView:
     return node(
         number, slots, batch_milli=milli, batch_count=min(milli, 5), batch_peak=SMALL if milli else (),
         capacity=random.choice([(800, 4_000, 10, 10, 10, 10), (100_000, 100_000, 10, 10, 10, 10)]),
-        slots={WorkKind.PROCESS: slots, WorkKind.COROUTINE: 16}, handlers=frozenset(random.choice([(1, 2), (1, 2), (1,)])),
+        slots={WorkKind.PROCESS: slots, WorkKind.COROUTINE: random.choice([0, 64, 512, 512])},
+        exclusive_count={WorkKind.COROUTINE: random.choice([0, 0, 9])}, handlers=frozenset(random.choice([(1, 2), (1, 2), (1,)])),
     )  # fmt: skip
 
 
@@ -93,8 +104,10 @@ def _node(random: Random, number: int) -> NodeView:
 )
 def test_together_as_one_by_one(name: str, parameters: dict[str, Any]) -> None:
     share = share_policy(name, parameters)
-    _Together.runs = _Together.behind = _Together.in_turns = 0
-    for seed in range(150):
+    _Together.runs = 0
+    _Together.behind.clear()
+    _Together.in_turns.clear()
+    for seed in range(500):
         random = Random(seed)
         view = world(random)
         conf = SchedulerConf(
@@ -104,5 +117,6 @@ def test_together_as_one_by_one(name: str, parameters: dict[str, Any]) -> None:
         together = _Together(view, conf, share.start(view)).run()
         assert together == _OneByOne(view, conf, share.start(view)).run(), f"seed {seed}"
     assert _Together.runs > 100, "most often some could start together"
-    assert _Together.behind > 1_000
-    assert _Together.in_turns > 1_000
+    for kind in (WorkKind.PROCESS, WorkKind.COROUTINE):
+        assert _Together.behind[kind] > 1_000
+        assert _Together.in_turns[kind] > 1_000

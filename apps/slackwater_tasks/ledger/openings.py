@@ -141,8 +141,10 @@ class Granted:
 
     def wanted(self, nodes: Iterable[NodeView]) -> dict[int, int]:
         """How many more tasks each node that goes on by itself should be given, by its id."""
-        granted = {each.node_id: each for each in self.now}
-        return {node.node_id: granted[node.node_id].lacks(node) for node in nodes if node.node_id in granted}
+        wanted: dict[int, int] = {}
+        for (node_id, _), lacks in Grant.lacking(nodes, self.now).items():
+            wanted[node_id] = wanted.get(node_id, 0) + lacks
+        return wanted
 
     def heads(self) -> int:
         """The least number of tasks of each line to look at: now and then enough to tell whether all are served."""
@@ -177,7 +179,7 @@ class Granted:
         counts, like, rest = dict[Grant, int](), dict[tuple[int, int], Decision](), list[Decision]()
         for decision in decisions:
             key = (decision.node_id, decision.line_id)
-            if (grant := granted.get(key)) is None or decision.exclusive:
+            if (grant := granted.get(key)) is None or decision.exclusive != (grant.slot_milli >= MILLI):
                 rest.append(decision)
             else:
                 counts[grant], like[key] = counts.get(grant, 0) + 1, decision

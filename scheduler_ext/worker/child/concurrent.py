@@ -1,8 +1,9 @@
 """Tasks side by side in one child: coroutines in an event loop, and threads.
 
 A thread of the child runs the loop. It takes as many claims as it has places, starts them in one statement, refills
-singly as they end, and records what has ended in batches. Each task has a cap and can be cancelled by itself; what
-does not end then takes the child with it, which is why only idempotent handlers may share one this way.
+singly as they end, and records what has ended in batches; where its node may go on by itself, as many more begin in the
+place of those. Each task has a cap and can be cancelled by itself; what does not end then takes the child with it, which is
+why only idempotent handlers may share one this way.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -42,6 +43,10 @@ WATCH_S = 0.05
 GATHER_S = 0.002
 """Tasks that end within this many seconds of one another are recorded together."""
 IDLE_S = 5.0
+MANY = 8
+"""So many plain successes of coroutines that are recorded together ask for as many more in their place."""
+ASK_AGAIN_S = 0.05
+"""How long a child whose node might not go on by itself does not ask again."""
 
 
 @dataclass(slots=True)
@@ -80,9 +85,13 @@ class Beside:
         self.sample = sample
         self.recorder = recorder
         self.running: dict[int, _Running] = {}
-        self._ended: list[tuple[int, Finished]] = []
-        self._recorded: list[tuple[int, Finished]] = []
+        self._ended: list[tuple[_Running, Finished]] = []
+        self._recorded: list[tuple[_Running, Finished]] = []
         """What is being recorded."""
+        self._recording: tuple[_Places | None, Future[tuple[Changes, Sequence[Started]]]] | None = None
+        """Where what begins in their place is noted, and what comes of it: for the next loop too, if this one fails."""
+        self._asks = 0.0
+        """From when on to ask for more in the place of others."""
         self._ledger = ThreadPoolExecutor(1, thread_name_prefix="beside-ledger")
         self._threads = ThreadPoolExecutor(PER_CHILD[WorkKind.THREAD], thread_name_prefix="beside-task")
         self._thread = threading.Thread(target=self._main, name="beside", daemon=True)
@@ -124,7 +133,8 @@ class Beside:
 
     # -- taking -------------------------------------------------------------------------------------------------------
     def _free(self, kind: WorkKind) -> int:
-        used = sum(1 for entry in self.running.values() if entry.kind is kind)
+        ended = (entry for entry, _ in (*self._ended, *self._recorded))
+        used = sum(1 for entry in (*self.running.values(), *ended) if entry.kind is kind)
         return min(PER_CHILD[kind] - used, len(self.table.free))
 
     async def _take_loop(self, kind: WorkKind) -> None:
@@ -147,9 +157,13 @@ class Beside:
                 await self._begin(node_id, kind, claims)
 
     async def _begin(self, node_id: int, kind: WorkKind, claims: Sequence[tuple[str, int]]) -> None:
-        places = {(task_id, fence): self.table.note(task_id, fence) for task_id, fence in claims}
-        others = partial(self.journal.claims_of_others, table=self.table.index)
-        started = await self._in_ledger(Starting(self.store, node_id, claims, kind, others))
+        noted = _Places(self, node_id, kind)
+        noted.note(claims)
+        await self._run_all(noted, await self._in_ledger(noted.starting(self.store)))
+
+    async def _run_all(self, noted: _Places, started: Sequence[Started]) -> None:
+        """Run what has begun of what is noted; the rest was cancelled or claimed anew meanwhile."""
+        places, kind = noted.places, noted.kind
         for task in started:
             place = places.pop((task.task_id, task.fence))
             entry = _Running(task, kind, place, time.monotonic() + task.cap_ms / 1000)
@@ -163,7 +177,7 @@ class Beside:
         if started and self.journal.watched:
             await asyncio.to_thread(self.queues.tell, [task.begun() for task in started], room=False)
         for place in places.values():
-            self.table.release(place)  # cancelled or claimed anew meanwhile
+            self.table.release(place)
 
     # -- running ------------------------------------------------------------------------------------------------------
     async def _coroutine(self, entry: _Running) -> None:
@@ -192,7 +206,7 @@ class Beside:
         self.table.end(entry.place, now, end.pack())
         finished = end.finished(entry.task.task_id, entry.task.fence, began + unix, now + unix, self.worker)
         self.running.pop(entry.place, None)
-        self._ended.append((entry.place, finished))
+        self._ended.append((entry, finished))
         self.sample(entry.task, now - began)
         if self.journal.listened:
             self.events.add(entry.task, finished)
@@ -200,28 +214,44 @@ class Beside:
 
     # -- recording ----------------------------------------------------------------------------------------------------
     async def _record_loop(self) -> None:
-        self._ended = self._recorded + self._ended  # of a loop that failed: to record them again is safe
-        if self._ended:
+        if self._ended:  # of a loop that failed
             self._some_ended.set()
         while True:
-            await self._some_ended.wait()
-            await asyncio.sleep(GATHER_S)
-            self._some_ended.clear()
-            self._recorded, self._ended = self._ended, []
-            if not self._recorded:
-                continue
-            recording = self.recorder.beside(self.journal.node_id, [finished for _, finished in self._recorded])
-            changes = await asyncio.wrap_future(recording)
-            for place, _ in self._recorded:
-                self.table.release(place)
+            if self._recording is None:
+                await self._some_ended.wait()
+                await asyncio.sleep(GATHER_S)
+                self._some_ended.clear()
+                self._recorded, self._ended = self._ended, []
+                if not self._recorded:
+                    continue
+                node_id, ended = self.journal.node_id, [finished for _, finished in self._recorded]
+                noted = self._may_go_on(node_id)
+                self._recording = noted, self.recorder.beside(node_id, ended, noted)
+            noted, recording = self._recording
+            changes, started = await asyncio.shield(asyncio.wrap_future(recording))
+            self._recording, room = None, len(started) < len(self._recorded)
+            for entry, _ in self._recorded:
+                self.table.release(entry.place)
             self._recorded = []
-            for room in self._room.values():
-                room.set()
-            await asyncio.to_thread(self._tell, changes)
+            if noted is not None:
+                if not started:
+                    self._asks = time.monotonic() + ASK_AGAIN_S
+                await self._run_all(noted, started)
+            for each in self._room.values():
+                each.set()
+            await asyncio.to_thread(self._tell, changes, room=room)
 
-    def _tell(self, changes: Changes) -> None:
+    def _may_go_on(self, node_id: int) -> _Places | None:
+        """Where to note what begins in the place of what is recorded; ``None`` where that is not asked for."""
+        if time.monotonic() < self._asks or self.journal.draining or not self.journal.unheard:
+            return None
+        plain = sum(entry.kind is WorkKind.COROUTINE and finished.is_plain() for entry, finished in self._recorded)
+        return _Places(self, node_id, WorkKind.COROUTINE) if plain >= MANY else None
+
+    def _tell(self, changes: Changes, *, room: bool) -> None:
         try:
-            self.queues.tell(changes, room=True)
+            if changes or room:
+                self.queues.tell(changes, room=room)
             self.events.send()
         except Exception:  # the loop, and all that runs in it, is worth more
             log.exception("what has ended could not be told")
@@ -252,3 +282,25 @@ class Beside:
         elif entry.thread is not None:
             # The only way to interrupt a thread: an exception at its next instruction of Python.
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(entry.thread), ctypes.py_object(TaskInterrupted))
+
+
+class _Places:
+    """Places of the table where claims are noted before they begin."""
+
+    def __init__(self, beside: Beside, node_id: int, kind: WorkKind) -> None:
+        self.beside = beside
+        self.node_id = node_id
+        self.kind = kind
+        self.places: dict[tuple[str, int], int] = {}
+
+    def note(self, claims: Sequence[tuple[str, int]]) -> None:
+        table = self.beside.table
+        self.places.update({(task_id, fence): table.note(task_id, fence) for task_id, fence in claims})
+
+    def starting(self, store: WorkStore, *, asked: bool = False) -> Starting:
+        """The start of what is noted."""
+        others = partial(self.beside.journal.claims_of_others, table=self.beside.table.index)
+        return Starting(store, self.node_id, list(self.places), self.kind, others, asked=asked)
+
+    def resume(self) -> Sequence[Started]:
+        return self.starting(self.beside.recorder.store, asked=True)() if self.places else []

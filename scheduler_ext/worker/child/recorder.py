@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from scheduler_ext.core.work import Changes, Finished, Started
 from scheduler_ext.dispatch.queue_manager import QueueManager
@@ -50,6 +51,16 @@ class Begun:
 
 Resume = Callable[[int, Sequence[tuple[str, int]], Slot], Sequence[Started]]
 """Asks for what a call without an answer has begun: of a node, of these claims, noted in that slot."""
+
+
+class Noting(Protocol):
+    """Where the journal notes what begins in the place of what ran beside the child's batches."""
+
+    def note(self, claims: Sequence[tuple[str, int]]) -> None:
+        """Note what is about to begin."""
+
+    def resume(self) -> Sequence[Started]:
+        """Ask for what a call without an answer has begun of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,18 +120,54 @@ class Recorder:
         self._ran.append(_Batch(slot, node_id, ended, heard, hint, goes_on))
         self._thread.submit(self._record)
 
-    def beside(self, node_id: int, ended: Sequence[Finished]) -> Future[Changes]:
-        """Have recorded what ran beside the child's batches; what it changed is for the caller to tell."""
-        return self._thread.submit(self._beside, node_id, ended)
+    def beside(self, node_id: int, ended: Sequence[Finished],
+               goes_on: Noting | None = None) -> Future[tuple[Changes, Sequence[Started]]]:  # fmt: skip
+        """Have recorded what ran beside the child's batches; what it changed is for the caller to tell.
 
-    def _beside(self, node_id: int, ended: Sequence[Finished]) -> Changes:
+        ``goes_on``: notes what the node begins by itself in the place of plain successes, which is returned.
+        """
+        return self._thread.submit(self._beside, node_id, ended, goes_on)
+
+    def _beside(self, node_id: int, ended: Sequence[Finished],
+                goes_on: Noting | None) -> tuple[Changes, Sequence[Started]]:  # fmt: skip
+        if goes_on is None:
+            return self._each(node_id, ended), []
+        plain = [each for each in ended if each.is_plain()]
+        others = self._each(node_id, [each for each in ended if not each.is_plain()])
+        changes, started = self._begun_for(node_id, plain, goes_on.note, self._each)
+        if started is None:
+            try:
+                started = goes_on.resume()
+            except Exception:
+                log.exception("what has begun in the place of others is not known")
+                started = []
+        return others + changes, started
+
+    def _each(self, node_id: int, ended: Sequence[Finished]) -> Changes:
+        """Record them; what is wrong with one costs no other its end, as with batches."""
         try:
             return record(self.store, node_id, ended)
         except Exception:
-            if len(ended) > 1:  # as with batches: what is wrong with one costs no other its end
-                return [change for each in ended for change in self._beside(node_id, [each])]
+            if len(ended) > 1:
+                return [change for each in ended for change in self._each(node_id, [each])]
             log.exception("the end of %s could not be recorded", ended[0].task_id)
             return []
+
+    def _begun_for(self, node_id: int, ended: Sequence[Finished], note: Callable[[Sequence[tuple[str, int]]], None],
+                   record_only: Callable[[int, Sequence[Finished]], Changes],
+                   ) -> tuple[Changes, Sequence[Started] | None]:  # fmt: skip
+        """Record plain successes, and what begins in their place; ``None``: that is not known, and is to be asked for."""
+        try:
+            if output.waiting:
+                output.flush()
+            changes, started = self.store.record_and_go_on(node_id, ended, note)
+        except Exception as error:  # noqa: BLE001 - below they are recorded by themselves, which knows what to do about any
+            log.warning("recording %s tasks and going on failed, trying again: %s", len(ended), error)
+            # This waits for whatever of that call still goes on, so that behind it what has begun is known.
+            return record_only(node_id, ended), None
+        if len(started) < len(ended):
+            self.store.tell_room()
+        return changes, started
 
     def tell(self, slot: Slot, changes: Changes, heard: Sequence[tuple[Started, Finished]], *, hint: bool) -> None:
         """Give back the slot of a batch that its child has recorded by itself, and have told what that changed."""
@@ -168,18 +215,11 @@ class Recorder:
             slot = self._free.get_nowait()
         except queue.Empty:
             return self._recorded([batch]), None
-        try:
-            if output.waiting:
-                output.flush()
-            changes, started = self.store.record_and_go_on(node_id, batch.ended, slot.open)
-            begun = Begun(slot, node_id, started, 0, in_place=True) if started else None
-            if len(started) < len(batch.ended):
-                self.store.tell_room()
-        except Exception as error:  # noqa: BLE001 - below it is recorded by itself, which knows what to do about any
-            log.warning("recording a batch and going on failed, trying again: %s", error)
-            # This waits for whatever of that call still goes on, so that behind it what has begun is known.
-            changes = self._recorded([batch])
+        changes, started = self._begun_for(node_id, batch.ended, slot.open, lambda *_: self._recorded([batch]))
+        if started is None:
             begun = self._resumed(slot, node_id)
+        elif started:
+            begun = Begun(slot, node_id, started, 0, in_place=True)
         if begun is None:
             self.give_back(slot)
         return changes, begun

@@ -151,6 +151,17 @@ def test_it_takes_no_more_room_than_ended(cell: Floods) -> None:
     assert held() == before - 2
 
 
+@pytest.mark.parametrize(("held", "grants"), [(1000, 2), (2, 1000), (1000, 1000)])
+def test_a_whole_slot_and_a_part_of_one_are_not_exchanged(cell: Floods, held: int, grants: int) -> None:
+    """What took a slot of its own was no batch's; and coroutines, each of which has a whole slot, have those to themselves."""
+    Grant.objects.update(slot_milli=grants)
+    LiveTask.objects.unscoped().filter(state=TaskState.RUNNING).update(slot_milli=held)  # unscoped: of all tenants
+    begun = cell.go_on(cell.running[:6])
+    assert len(begun) == (6 if held == grants else 0)
+    ids = [one.task_id for one in begun]
+    assert set(LiveTask.objects.unscoped().filter(pk__in=ids).values_list("slot_milli", flat=True)) <= {1000}
+
+
 @pytest.mark.parametrize(
     "changes",
     [

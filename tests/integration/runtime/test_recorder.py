@@ -119,7 +119,7 @@ def test_what_ran_beside_the_batches_is_recorded_and_one_refused_holds_nobody_up
     tasks, now, node_id = running(cell, tenant), time.time(), cell.worker.node.pk
     store.spoilt = tasks[1].task_id
     ended = [Finished(one.task_id, one.fence, Outcome.SUCCEEDED, now, now) for one in tasks]
-    changes = recorder.beside(node_id, ended).result(20)
+    changes, _ = recorder.beside(node_id, ended).result(20)
     assert [change[0] for change in changes] == [tasks[0].task_id, tasks[2].task_id]
     assert calls == [3, 1, 1, 1]
     assert states() == [TaskState.SUCCEEDED, None, TaskState.SUCCEEDED]

@@ -35,7 +35,9 @@ def deep(*numbers: int, count: int = 2 * DEEP, expected_us: int = SHORT, **chang
 
 
 def grant(number: int, node_id: int = 1) -> Grant:
-    return Grant(node_id=node_id, line_id=number, handler_id=1, slot_milli=2, batch=256, in_hand=1024)
+    return Grant(
+        node_id=node_id, line_id=number, handler_id=1, kind=WorkKind.PROCESS, slot_milli=2, batch=256, in_hand=1024
+    )
 
 
 def holding(number: int, milli: int) -> TenantView:
@@ -128,6 +130,64 @@ def test_what_a_round_must_look_at_ends_it(tasks: dict[str, Any]) -> None:
 )
 def test_what_room_is_kept_for_ends_it(changes: dict[str, Any]) -> None:
     assert given(replace(deep(1), **changes), grant(1)) == []
+
+
+def beside(*numbers: int, count: int = 2 * DEEP, running: int = 0, slots: int = 512, **changes: Any) -> Snapshot:
+    """Lines of coroutines, and a node that runs them side by side."""
+    lines = [many(number, count, kind=WorkKind.COROUTINE, **changes) for number in numbers]
+    return snapshot(lines, [node(1, slots={WorkKind.COROUTINE: slots}, exclusive_count={WorkKind.COROUTINE: running})])
+
+
+@pytest.mark.parametrize("expected_us", [None, 10, 30_000_000])
+def test_coroutines_are_gone_on_with_however_long_they_take(expected_us: int | None) -> None:
+    seen = beside(1, expected_us=expected_us)
+    (found,) = grants(seen, decided(seen), CONF, ())
+    assert (found.kind, found.slot_milli, found.batch, found.in_hand) == (WorkKind.COROUTINE, 1000, 1, 512)
+    assert given(beside(1, 2, expected_us=expected_us)) == [(1, 1), (1, 2)]
+
+
+@pytest.mark.parametrize("ceiling", [1000, 950, 500, 333])
+def test_coroutines_keep_as_many_slots_as_rounds_would_fill(ceiling: int) -> None:
+    conf = SchedulerConf(delayable_permille=ceiling)
+    seen = beside(1, running=100)
+    plan = decided(seen, conf)
+    granted = grants(seen, plan, conf, ())
+    assert in_hand(seen, plan, granted) is plan
+    full = 100 + len(plan.decisions)
+    assert (full - 1) * 1000 < ceiling * 512 <= full * 1000
+    for running, holds in ((full, True), (full + 1, False)):
+        if running <= 512:
+            seen = beside(1, running=running)
+            assert (grants(seen, decided(seen, conf), conf, granted) == granted) == holds
+
+
+def test_each_kind_lacks_what_it_lacks() -> None:
+    lines = [many(1, 2 * DEEP, expected_us=SHORT), many(2, 2 * DEEP, kind=WorkKind.COROUTINE)]
+    holds: dict[str, Any] = {
+        "batch_count": 700,
+        "batch_milli": 1400,
+        "batch_peak": SMALL,
+        "exclusive_count": {WorkKind.COROUTINE: 30},
+    }
+    one = node(1, slots={WorkKind.PROCESS: SLOTS, WorkKind.COROUTINE: 32}, **holds)
+    seen = snapshot(lines, [one], [TenantView(tenant_id=n, weight=1) for n in (1, 2)])
+    batch = BATCH_US // SHORT
+    both = [
+        grant(1),
+        Grant(node_id=1, line_id=2, handler_id=1, kind=WorkKind.COROUTINE, slot_milli=1000, batch=1, in_hand=31),
+    ]
+    both[0] = replace(both[0], batch=batch, in_hand=IN_HAND * batch * SLOTS)
+    assert Grant.lacking(seen.nodes, both) == {(1, WorkKind.PROCESS): 0, (1, WorkKind.COROUTINE): 1}
+    plan = decided(seen)
+    assert {each.kind for each in plan.decisions} == {WorkKind.PROCESS, WorkKind.COROUTINE}
+    assert [each.kind for each in in_hand(seen, plan, both).decisions] == [WorkKind.COROUTINE]
+
+
+def test_threads_are_left_to_rounds() -> None:
+    """A child runs eight: there is nothing to be saved."""
+    seen = snapshot([many(1, DEEP, kind=WorkKind.THREAD)], [node(1, slots={WorkKind.THREAD: 16})])
+    assert decided(seen).decisions
+    assert given(seen) == []
 
 
 def test_rates_of_other_tasks_change_nothing() -> None:

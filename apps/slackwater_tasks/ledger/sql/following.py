@@ -101,7 +101,8 @@ room AS (
     SELECT o.line_id, o.handler_id, o.slot_milli, least(ended.number, ended.milli / o.slot_milli)::int AS places
     FROM slackwater_tasks_grant o CROSS JOIN LATERAL (
         SELECT count(*) AS number, sum(gone.slot_milli) AS milli FROM gone
-        WHERE gone.line_id = o.line_id AND gone.handler_id = o.handler_id AND gone.slot_milli < 1000) ended
+        WHERE gone.line_id = o.line_id AND gone.handler_id = o.handler_id
+            AND (gone.slot_milli < 1000) = (o.slot_milli < 1000)) ended
     WHERE o.node_id = %(node)s AND ended.number > 0 AND {openings.HOLDS}),
 {NEXT_OF_LINES},
 begun AS (
