@@ -52,6 +52,9 @@ class RoundStore(Protocol):
     def wants_room(self) -> bool:
         """Whether any task is ready, or little is left of what was given ahead."""
 
+    def unseen(self) -> bool:
+        """Whether a task came of a kind to which no round has given room ahead yet."""
+
     def share(self) -> SharePolicy:
         """The share policy that is chosen for the cell now."""
 

@@ -16,6 +16,7 @@ from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import first_line
 from scheduler_ext.core.types import NOBODY, Decision, Grant, Plan, Reason, RoundResult, Snapshot
 from scheduler_ext.dispatch import redis_client
+from scheduler_ext.dispatch.keys import Keys
 from scheduler_ext.dispatch.mutex import LockMirror
 from scheduler_ext.dispatch.queue_manager import ROOM, QueueManager
 from scheduler_ext.policies.base import SharePolicy
@@ -50,6 +51,8 @@ ASK_S = 0.005
 """Where nobody waited for room, the least time until that is looked at again: batches of short tasks tell of it all the time."""
 TRUST_S = 2.0
 """How long it holds that each line was served, where rounds look at too few tasks to tell."""
+QUIET_S = 0.5
+"""So long after nobody waits for room any more the dispatcher listens to what comes free."""
 GOES_ON_S = 0.05
 """The least time between two rounds while nodes go on by themselves and lack nothing."""
 MIN_PAUSE_MS = 4
@@ -202,9 +205,13 @@ class Dispatcher:
         """Whether nothing is there to decide about, nor given ahead, so that the next round has time."""
         return self._empty and time.monotonic() < self._rests_until
 
+    def waits_for_room(self) -> bool:
+        """Whether the last round left something to wait, or some that may come find no room given ahead."""
+        return bool(self.last.left) or self._short or self.store.unseen()
+
     def wants_room(self) -> bool:
-        """Whether free room changes anything: something waits, or some that may come find none given ahead, or little."""
-        return bool(self.last.left) or self._short or self.store.wants_room()
+        """Whether free room changes anything now: the same, or something waits since, or of what was given little is left."""
+        return self.waits_for_room() or self.store.wants_room()
 
     def pause_s(self) -> float:
         """How long to wait for a hint before the next round: until something is due, at most the round's interval."""
@@ -217,28 +224,66 @@ class Dispatcher:
 
 
 class HintListener:
-    """Waits for the dispatcher's hints on a connection of its own; without Redis it just waits."""
+    """Waits for the dispatcher's hints on a connection of its own; without Redis it just waits.
 
-    def __init__(self, url: str, channel: str) -> None:
+    Every task that ends by itself tells of its room: to hear that for nothing is a tenth of what a lone task costs. So it
+    listens to it only where that is waited for.
+    """
+
+    def __init__(self, url: str, keys: Keys, cell: str) -> None:
         self.url = url
-        self.channel = channel
+        self.channel = keys.hints(cell)
+        self.room = keys.room(cell)
+        self._waited = time.monotonic()
+        """When room was last waited for."""
+        self._hears_room = True
+        self._heard: set[str] = set()
         self._pubsub: Any = None
         self._client: redis_client.Redis | None = None
 
+    def listen(self, *, to_room: bool) -> bool:
+        """Listen to news of room, or after a while no more; True where some may have come free unheard: look again."""
+        now = time.monotonic()
+        if to_room:
+            self._waited = now
+        if self._hears_room == to_room or (not to_room and now - self._waited < QUIET_S):
+            return False
+        self._hears_room = to_room
+        try:
+            if self._pubsub is not None and to_room:
+                self._subscribe()
+            elif self._pubsub is not None:
+                self._pubsub.unsubscribe(self.room)
+        except (redis_client.RedisError, OSError):
+            self.close()
+        return to_room
+
+    def _subscribe(self) -> None:
+        """Subscribe, and wait until the server says so: what is published from then on is heard."""
+        self._pubsub.subscribe(self.room)
+        while message := self._pubsub.get_message(timeout=5.0):
+            if message["type"] == "message":
+                self._heard.add(bytes(message["data"]).decode(errors="replace"))
+            elif message["type"] == "subscribe" and message["channel"] == self.room.encode():
+                return
+        raise redis_client.RedisError("the subscription was not confirmed")
+
     def wait(self, timeout: float) -> AbstractSet[str]:
         """Wait for hints for at most ``timeout`` seconds; returns which came, each once."""
+        heard, self._heard = self._heard, set()
+        if heard:
+            return heard
         try:
             if self._pubsub is None:
                 self._client = redis_client.connect(self.url, socket_timeout=5.0, socket_connect_timeout=0.5)
-                self._pubsub = self._client.pubsub(ignore_subscribe_messages=True)  # type: ignore[no-untyped-call]  # no types
-                self._pubsub.subscribe(self.channel)
+                self._pubsub = self._client.pubsub()  # type: ignore[no-untyped-call]  # no types
+                self._pubsub.subscribe(self.channel, *([self.room] if self._hears_room else []))
             deadline = time.monotonic() + timeout
             while (left := deadline - time.monotonic()) > 0:
-                message = self._pubsub.get_message(timeout=left)
-                heard = set()
+                message = self._pubsub.get_message(ignore_subscribe_messages=True, timeout=left)
                 while message is not None:
                     heard.add(bytes(message["data"]).decode(errors="replace"))
-                    message = self._pubsub.get_message(timeout=0)
+                    message = self._pubsub.get_message(ignore_subscribe_messages=True, timeout=0)
                 if heard:
                     return heard
         except (redis_client.RedisError, OSError):
@@ -263,6 +308,8 @@ def _rest(dispatcher: Dispatcher, hints: HintListener, pause_s: float) -> bool:
     Where nobody waited for room, news of it is no reason; then for some milliseconds what comes of it is asked about together.
     While nodes go on by themselves, what comes waits a little for more.
     """
+    if hints.listen(to_room=dispatcher.waits_for_room()):
+        return True
     began = time.monotonic()
     until, room, came = began + pause_s, False, False
     asks = began + ASK_S if dispatcher.goes_on() else began
@@ -289,6 +336,7 @@ def run(dispatcher: Dispatcher, hints: HintListener, stopping: Callable[[], bool
                 if not standby:
                     log.info("standing by for cell %s", dispatcher.conf.cell)
                 standby = True
+                hints.listen(to_room=False)
                 hints.wait(dispatcher.conf.leader_renew_s)
                 continue
             standby = False

@@ -34,6 +34,10 @@ class Keys:
         """The channel that wakes the dispatcher."""
         return f"{{{self.prefix}}}:hints:{cell}"
 
+    def room(self, cell: str) -> str:
+        """The channel that tells the dispatcher of room that came free, to which it listens where that is waited for."""
+        return f"{{{self.prefix}}}:room:{cell}"
+
     def changes(self) -> str:
         """The stream of changes of state: see ``scheduler_ext.dispatch.change_feed``."""
         return f"{{{self.prefix}}}:changes"

@@ -182,7 +182,7 @@ class QueueManager:
         return through.set(self.keys.epoch(self.conf.cell), uuid.uuid4().hex, nx=True)
 
     def tell(self, changes: Sequence[Change], *, room: bool) -> None:
-        """Tell followers of changes and, with ``room``, the dispatcher of free room.
+        """Tell followers of changes and, with ``room``, the dispatcher of free room if it listens to that.
 
         While Redis is away nobody is told: both look by themselves.
         """
@@ -191,7 +191,7 @@ class QueueManager:
                 if changes:
                     change_feed.add(self.client, self.keys, changes, through=pipe)
                 if room:
-                    pipe.publish(self.keys.hints(self.conf.cell), ROOM)
+                    pipe.publish(self.keys.room(self.conf.cell), ROOM)
                 pipe.execute()
         except redis_client.RedisError:
             log.debug("changes not told", exc_info=True)

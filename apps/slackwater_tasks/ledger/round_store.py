@@ -201,9 +201,10 @@ class PgRoundStore(RoundStore):
             )
         return self._last
 
+    def unseen(self) -> bool:
+        return self.ahead.unseen
+
     def wants_room(self) -> bool:
-        if self.ahead.unseen:
-            return True  # the next of its kind finds an opening
         row = self.db.conn.execute(sql.snapshot.WANTS_ROOM, (self.conf.cell,)).fetchone()
         return bool(row and row[0])
 

@@ -1,16 +1,21 @@
-"""Hints go out without waiting for an answer, and over a new connection where the last one was lost."""
+"""Hints go out without waiting for an answer, over a new connection where one was lost, and to who waits for them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
+import pytest
 import redis
 
+from scheduler_ext.dispatch import dispatcher
+from scheduler_ext.dispatch.dispatcher import HintListener
 from scheduler_ext.dispatch.keys import Keys
+from scheduler_ext.dispatch.queue_manager import QueueManager
 from slackwater_conf import conf
 from slackwater_tasks.ledger import hints
 from slackwater_tasks.runtime.work_store import PgWorkStore
+from tests.support.waiting import wait_until
 
 
 def heard(listening: Any, wanted: int) -> list[bytes]:
@@ -36,3 +41,68 @@ def test_each_hint_arrives_and_a_lost_connection_costs_none(redis_client: redis.
         assert heard(listening, 1) == [b"work"]
         PgWorkStore(replace(conf().scheduler, cell="cell"), "test").tell_room()
         assert heard(listening, 1) == [b"room"], "a child's batches have left room"
+
+
+def listened(redis_client: redis.Redis, channel: str) -> int:
+    """How many listen to a channel."""
+    ((_, number),) = redis_client.pubsub_numsub(channel)
+    return int(number)
+
+
+def test_free_room_is_heard_of_only_where_it_is_waited_for(
+    redis_client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "QUIET_S", 0.0)
+    scheduler = replace(conf().scheduler, cell="cell")
+    queues = QueueManager(redis_client, scheduler)
+    listening = HintListener(conf().redis_url, queues.keys, "cell")
+    try:
+        listening.wait(0.01)
+        assert not listening.listen(to_room=True), "as it has from the beginning"
+        queues.tell([], room=True)
+        assert listening.wait(30.0) == {"room"}
+        assert not listening.listen(to_room=False)
+        wait_until(lambda: not listened(redis_client, queues.keys.room("cell")), message="nobody listens")
+        queues.tell([], room=True)
+        hints.wake_dispatcher("cell")
+        assert listening.wait(30.0) == {"work"}
+        PgWorkStore(scheduler, "test").tell_room()
+        assert listening.wait(30.0) == {"room"}, "who asks for more is always heard"
+        hints.wake_dispatcher("cell")
+        wait_until(listening._pubsub.connection.can_read, message="it has come")
+        assert listening.listen(to_room=True), "what came free before was not heard"
+        queues.tell([], room=True)
+        assert listening.wait(30.0) == {"work"}, "what came meanwhile is not lost"
+        assert listening.wait(30.0) == {"room"}
+        redis_client.client_kill_filter(_type="pubsub", skipme=True)
+        wait_until(
+            lambda: listening.wait(0.01) or listened(redis_client, queues.keys.room("cell")), message="it is back"
+        )
+    finally:
+        listening.close()
+
+
+def test_it_listens_for_a_while_after_room_was_waited_for(redis_client: redis.Redis) -> None:
+    keys = Keys(conf().scheduler.key_prefix)
+    listening = HintListener(conf().redis_url, keys, "cell")
+    try:
+        listening.wait(0.01)
+        for _ in range(3):
+            assert not listening.listen(to_room=False)
+        assert listened(redis_client, keys.room("cell")) == 1
+        listening._waited -= dispatcher.QUIET_S
+        assert not listening.listen(to_room=False)
+        wait_until(lambda: not listened(redis_client, keys.room("cell")))
+        assert listening.listen(to_room=True)
+        assert listened(redis_client, keys.room("cell")) == 1
+    finally:
+        listening.close()
+
+
+def test_without_redis_it_waits_and_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dispatcher, "QUIET_S", 0.0)
+    listening = HintListener("redis://127.0.0.1:1/0", Keys("sw"), "cell")
+    assert listening.wait(0.01) == frozenset()
+    assert not listening.listen(to_room=False)
+    assert listening.listen(to_room=True)
+    assert listening.wait(0.01) == frozenset()

@@ -425,7 +425,7 @@ def test_news_of_free_room_starts_a_round_only_where_it_changes_anything(made: C
     cell, tenant, other = made(slots=2), client_of("quiet").tenant, client_of("other").tenant
     open_for(cell, tenant)
     assert not cell.dispatcher.wants_room(), "nothing waits, and there is room for what may come"
-    listening = HintListener(conf().redis_url, cell.queues.keys.hints(cell.conf.cell))
+    listening = HintListener(conf().redis_url, cell.queues.keys, cell.conf.cell)
     listening.wait(0.01)  # it subscribes
     cell.queues.tell([], room=True)
     assert listening.wait(30.0) == {"room"}

@@ -90,6 +90,13 @@ class Clock:
     def goes_on(self) -> bool:
         return self.going_on
 
+    def waits_for_room(self) -> bool:
+        return True
+
+    def listen(self, *, to_room: bool) -> bool:
+        assert to_room
+        return False
+
     def wants_room(self) -> bool:
         self.asked.append(round(self.now * 1000))
         return self.now * 1000 >= self.wanted_from

@@ -26,7 +26,7 @@ class Command(BaseCommand):
 
         made, holder = engine(), holder_name()
         queues = made.queues()
-        hints = HintListener(made.redis_url, queues.keys.hints(made.conf.cell))
+        hints = HintListener(made.redis_url, queues.keys, made.conf.cell)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)
         rounds = made.round_store(holder)
