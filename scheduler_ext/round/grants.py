@@ -32,7 +32,7 @@ from scheduler_ext.round.placement import Ledger
 MOST: Final = 16
 """The most lines that nodes go on with."""
 DEEP: Final = 256
-"""So many tasks must wait before grants are made; they stay as long as any do."""
+"""So many tasks must wait before grants are made; they stay as long as nodes have no room for some."""
 LEAST: Final = 16
 """Tasks that make smaller batches go through rounds."""
 IN_HAND: Final = 2
@@ -49,7 +49,8 @@ def grants(snapshot: Snapshot, plan: Plan, conf: SchedulerConf, before: Sequence
     ``trusted``: the lines of ``before`` were all served a moment ago, which a round that looks at few tasks cannot tell.
     """
     lines = snapshot.lines
-    if not 0 < len(lines) <= MOST or not (before or sum(len(line.heads) for line in lines) >= DEEP):
+    few = sum(len(line.heads) for line in lines) < DEEP
+    if not 0 < len(lines) <= MOST or (few and not before):
         return ()
     if not _only_room(snapshot, plan) or not all(map(_is_alike, lines)) or not _below_ceilings(snapshot, plan, conf):
         return ()
@@ -61,7 +62,8 @@ def grants(snapshot: Snapshot, plan: Plan, conf: SchedulerConf, before: Sequence
     ):
         return ()
     nodes = {each.node_id for each in before} | {each.node_id for each in plan.decisions}
-    return tuple(_grant(node, line, batch) for node in snapshot.nodes if node.node_id in nodes for line in lines)
+    granted = tuple(_grant(node, line, batch) for node in snapshot.nodes if node.node_id in nodes for line in lines)
+    return () if few and not plan.left and in_hand(snapshot, plan, granted) is plan else granted
 
 
 def _batch(line: LineView) -> int:

@@ -63,9 +63,25 @@ def test_tasks_that_make_small_batches_go_through_rounds() -> None:
 
 def test_few_tasks_are_left_to_rounds_but_do_not_end_what_there_is() -> None:
     few = deep(1, count=DEEP - 1)
-    assert given(few) == []
-    assert given(few, grant(1)) == [(1, 1)]
+    full = replace(few, nodes=(node(1, SLOTS, batch_count=800, batch_milli=1600, batch_peak=SMALL),))
+    assert given(few) == given(full) == []
+    assert given(full, grant(1)) == [(1, 1)]
     assert given(snapshot([], [node(1)]), grant(1)) == [], "nothing waits any more"
+
+
+def test_where_nodes_have_room_for_all_that_waits_it_ends() -> None:
+    """What comes after a burst has room given ahead, as before it."""
+    batch = BATCH_US // SHORT
+    for held, waiting, holds in (
+        (0, 1, False),
+        (3 * batch, batch, False),
+        (3 * batch, batch + 1, True),
+        (4 * batch, 1, True),
+    ):
+        seen = replace(
+            deep(1, count=waiting), nodes=(node(1, SLOTS, batch_count=held, batch_milli=held, batch_peak=SMALL),)
+        )
+        assert bool(given(seen, grant(1))) == holds, (held, waiting)
 
 
 def test_only_nodes_that_were_given_some_of_them_go_on() -> None:
@@ -92,7 +108,8 @@ def test_a_line_that_is_behind_ends_it() -> None:
 
 
 def test_a_few_tasks_of_each_do_not_tell_whether_one_is_behind() -> None:
-    seen = deep(1, 2, count=8, tenants=[holding(1, 900)])
+    full = node(1, SLOTS, batch_count=800, batch_milli=900, batch_peak=SMALL)
+    seen = replace(deep(1, 2, count=8, tenants=[holding(1, 900)]), nodes=(full,))
     assert {each.line_id for each in decided(seen).decisions} == {1, 2}
     assert not all_served(seen, decided(seen)), "the second had no more"
     assert given(seen, grant(1), grant(2)) == []
