@@ -228,7 +228,11 @@ class Beside:
                 noted = self._may_go_on(node_id)
                 self._recording = noted, self.recorder.beside(node_id, ended, noted)
             noted, recording = self._recording
-            changes, started = await asyncio.shield(asyncio.wrap_future(recording))
+            try:
+                changes, started = await asyncio.shield(asyncio.wrap_future(recording))
+            except Exception:  # to record them again is safe
+                self._recorded, self._ended, self._recording = [], self._recorded + self._ended, None
+                raise
             self._recording, room = None, len(started) < len(self._recorded)
             for entry, _ in self._recorded:
                 self.table.release(entry.place)
