@@ -207,7 +207,7 @@ class Dispatcher:
 
     def waits_for_room(self) -> bool:
         """Whether the last round left something to wait, or some that may come find no room given ahead."""
-        return bool(self.last.left) or self._short or self.store.unseen()
+        return bool(self.last.left or self._grants) or self._short or self.store.unseen()
 
     def wants_room(self) -> bool:
         """Whether free room changes anything now: the same, or something waits since, or of what was given little is left."""

@@ -235,6 +235,7 @@ def test_nothing_is_recorded_and_nothing_begins_where_it_cannot_be_noted(cell: F
 
 
 def test_rounds_claim_nothing_more_for_it_until_a_batch_is_missing(cell: Floods) -> None:
+    assert cell.dispatcher.waits_for_room(), "what it lacks a batch of comes when it tells of room"
     full = IN_HAND * 2 * cell.conf.batch_max
     assert cell.round().claimed == 0
     cell.end(cell.running[: len(cell.running) + cell.conf.batch_max - 1 - full])
