@@ -8,10 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import psycopg
 import pytest
 from celery import Celery
 
 import slackwater_conf
+from scheduler_ext.ports import WorkStore
 from scheduler_ext.task import handlers
 from scheduler_ext.task.output import output
 from scheduler_ext.worker import journal
@@ -49,3 +51,20 @@ def pool_child(app: Celery, cell: Rounds, monkeypatch: pytest.MonkeyPatch, expor
             store.close()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def lose_answers(monkeypatch: pytest.MonkeyPatch, store: WorkStore, *, committed: bool) -> list[int]:
+    """Break the connection at the first two calls that record and go on, ``committed`` or before; how much each was to record."""
+    real = store.record_and_go_on
+    broken: list[int] = []
+
+    def breaks(*args: Any) -> Any:
+        if len(broken) == 2:
+            return real(*args)
+        broken.append(len(args[1]))
+        if committed:
+            real(*args)
+        raise psycopg.OperationalError("the connection is lost")
+
+    monkeypatch.setattr(store, "record_and_go_on", breaks)
+    return broken

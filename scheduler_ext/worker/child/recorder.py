@@ -165,8 +165,6 @@ class Recorder:
             log.warning("recording %s tasks and going on failed, trying again: %s", len(ended), error)
             # This waits for whatever of that call still goes on, so that behind it what has begun is known.
             return record_only(node_id, ended), None
-        if len(started) < len(ended):
-            self.store.tell_room()
         return changes, started
 
     def tell(self, slot: Slot, changes: Changes, heard: Sequence[tuple[Started, Finished]], *, hint: bool) -> None:
@@ -218,8 +216,10 @@ class Recorder:
         changes, started = self._begun_for(node_id, batch.ended, slot.open, lambda *_: self._recorded([batch]))
         if started is None:
             begun = self._resumed(slot, node_id)
-        elif started:
-            begun = Begun(slot, node_id, started, 0, in_place=True)
+        else:
+            begun = Begun(slot, node_id, started, 0, in_place=True) if started else None
+            if len(started) < len(batch.ended):
+                self.store.tell_room()
         if begun is None:
             self.give_back(slot)
         return changes, begun

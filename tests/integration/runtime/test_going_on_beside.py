@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
-import psycopg
 import pytest
 from celery import Celery
 
@@ -21,7 +20,7 @@ from slackwater_tasks.models import Attempt, Grant, LiveTask, Task
 from slackwater_tasks.runtime.work_store import PgWorkStore
 from slackwater_tasks.submission.service import submit_many
 from tests.support.api import client_of, furnish
-from tests.support.pool_child import pool_child
+from tests.support.pool_child import lose_answers, pool_child
 from tests.support.rounds import Rounds
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -141,19 +140,7 @@ def test_an_answer_that_is_lost_loses_nothing_and_nothing_runs_twice(
 ) -> None:
     """The connection breaks before the statement, or behind its commit: then what it began is taken over."""
     beside = make()
-    store = beside.recorder.store
-    real = store.record_and_go_on
-    broken: list[int] = []
-
-    def breaks(*args: Any) -> Any:
-        if len(broken) == 2:
-            return real(*args)
-        broken.append(len(args[1]))
-        if committed:
-            real(*args)
-        raise psycopg.OperationalError("the connection is lost")
-
-    monkeypatch.setattr(store, "record_and_go_on", breaks)
+    broken = lose_answers(monkeypatch, beside.recorder.store, committed=committed)
     run(cell, beside, first(cell))
     assert set(ran.values()) == {1}
     gone = sum(ran.values())
