@@ -54,12 +54,17 @@ class _Clock:
 _clock = _Clock()
 
 
-def add(client: Any, keys: Keys, changes: Sequence[Change | tuple[Any, ...]], through: Any = None) -> Any:
-    """Add a batch to the feed, and return its id; ``through`` is a pipeline of the client."""
+def command(client: Any, keys: Keys, changes: Sequence[Change | tuple[Any, ...]]) -> Sequence[Any]:
+    """The command that adds a batch to the feed; ``client`` is asked for Redis' time, seldom."""
     text = json.dumps(changes, separators=(",", ":"))
     at = str(_clock.now_ms(client))
-    fields = {FIELD: text, AT: at, MARK: seals.mark("change", at.encode(), text.encode())}
-    return (through or client).xadd(keys.changes(), fields, maxlen=KEPT, approximate=True)
+    mark = seals.mark("change", at.encode(), text.encode())
+    return "XADD", keys.changes(), "MAXLEN", "~", KEPT, "*", FIELD, text, AT, at, MARK, mark
+
+
+def add(client: Any, keys: Keys, changes: Sequence[Change | tuple[Any, ...]]) -> Any:
+    """Add a batch to the feed, and return its id."""
+    return client.execute_command(*command(client, keys, changes))
 
 
 @dataclass(slots=True)

@@ -59,6 +59,7 @@ class QueueManager:
         self.conf = conf
         self.keys = Keys(conf.key_prefix)
         self._take: Any = client.register_script((files("scheduler_ext") / "lua" / "take.lua").read_text())
+        self._telling, self._waiting = redis_client.Line(client), redis_client.Line(client)
         self._short = True
         """Whether what was taken last was short, so that what comes next may be a batch."""
         self.lost = False
@@ -106,7 +107,8 @@ class QueueManager:
         names: list[Any] = self.keys.node_claims(node_id, WorkKind.PROCESS)
         if self._short and crowd_s > 0:
             most = self.conf.batch_max
-            found: Any = self.client.blmpop(min(wait_s, crowd_s), len(names), *names, direction="LEFT", count=most)
+            wait = min(wait_s, crowd_s)
+            found: Any = self._waiting.ask(("BLMPOP", wait, len(names), *names, "LEFT", "COUNT", most))
             if found:
                 return self._fitting(found[0], found[1])
             wait_s -= crowd_s
@@ -186,13 +188,14 @@ class QueueManager:
 
         While Redis is away nobody is told: both look by themselves.
         """
+        commands: list[Sequence[Any]] = []
         try:
-            with self.client.pipeline(transaction=False) as pipe:
-                if changes:
-                    change_feed.add(self.client, self.keys, changes, through=pipe)
-                if room:
-                    pipe.publish(self.keys.room(self.conf.cell), ROOM)
-                pipe.execute()
+            if changes:
+                commands.append(change_feed.command(self.client, self.keys, changes))
+            if room:
+                commands.append(("PUBLISH", self.keys.room(self.conf.cell), ROOM))
+            if commands:
+                self._telling.send(*commands)
         except redis_client.RedisError:
             log.debug("changes not told", exc_info=True)
 

@@ -5,9 +5,11 @@ Celery closes Django's connection around each of its tasks, and the hot path wan
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from itertools import count
 from typing import Any, TypeVar
 
@@ -15,8 +17,8 @@ import psycopg
 from django.db import DEFAULT_DB_ALIAS, connection, connections
 from psycopg import generators
 from psycopg.adapt import Transformer
-from psycopg.pq import ExecStatus, PipelineStatus
-from psycopg.pq.abc import PGresult
+from psycopg.pq import ExecStatus, PipelineStatus, TransactionStatus
+from psycopg.pq.abc import PGconn, PGresult
 
 from slackwater_conf import conf
 from slackwater_resources.faults import BROKEN
@@ -29,6 +31,7 @@ MOST_NAMES = 64
 """The most statements that are kept prepared for a session under names of ours: each takes it half a megabyte."""
 FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE)
 PREPARE_AFTER = 2
+PARAMETER = re.compile(r"%\((\w+)\)s|%%")
 HOT_PLANS = (
     "-c plan_cache_mode=force_generic_plan -c enable_seqscan=off"
     " -c enable_hashjoin=off -c enable_mergejoin=off -c enable_sort=off -c jit=off"
@@ -108,14 +111,40 @@ def fetch_rows(ours: Any, statement: str, values: Values) -> list[tuple[Any, ...
     # A transaction of the caller's may have to be begun first, PgBouncer keeps no names, and a pipeline waits for nothing.
     alone = raw.autocommit and raw.pgconn.pipeline_status == PipelineStatus.OFF
     if alone and not ours.settings_dict.get("DISABLE_SERVER_SIDE_CURSORS"):
-        # With the session, which has them: a pool hands it from one of Django's connections to another.
-        named: _Named | None = getattr(raw, "_slackwater_named", None)
-        if named is None:
-            named = raw._slackwater_named = _Named(raw)
         with ours.wrap_database_errors:
-            return named.fetch_rows(statement, values)
+            return _named(raw).fetch_rows(statement, values)
     with prepared_cursor(ours) as cur:
         return cur.execute(statement, [v.decode() if v is not None else None for v in values]).fetchall()
+
+
+def fetch_named_rows(cur: Any, statement: str, params: Mapping[str, str | int]) -> list[tuple[Any, ...]]:
+    """The same of a statement with named parameters, over a hot connection; over anything else that has ``execute`` too."""
+    if isinstance(cur, psycopg.Connection) and cur.prepare_threshold is not None and _is_at_rest(cur.pgconn):
+        text, names = _numbered(statement)
+        return _named(cur).fetch_rows(text, [str(params[name]).encode() for name in names])
+    rows: list[tuple[Any, ...]] = cur.execute(statement, params).fetchall()
+    return rows
+
+
+def _is_at_rest(pgconn: PGconn) -> bool:
+    """Whether no transaction is open, in which a name that was forgotten could not be given anew, and no pipeline."""
+    return pgconn.transaction_status == TransactionStatus.IDLE and pgconn.pipeline_status == PipelineStatus.OFF
+
+
+@cache
+def _numbered(statement: str) -> tuple[str, tuple[str, ...]]:
+    """A statement with numbers in place of the names of its parameters, and the names in their order."""
+    names: dict[str, int] = {}
+    text = PARAMETER.sub(lambda found: f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else "%", statement)
+    return text, tuple(names)
+
+
+def _named(raw: Any) -> _Named:
+    """A session's statements, with the session, which has them: a pool hands it from one of Django's connections to another."""
+    found: _Named | None = getattr(raw, "_slackwater_named", None)
+    if found is None:
+        found = raw._slackwater_named = _Named(raw)
+    return found
 
 
 class _Named:

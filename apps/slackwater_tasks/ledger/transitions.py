@@ -28,7 +28,7 @@ from scheduler_ext.core.types import Decision, Grant
 from scheduler_ext.core.work import Change, Finished, Started
 from scheduler_ext.preemption.choose import Ask
 from slackwater_tasks.ledger import begins, copy_format, ends, sql
-from slackwater_tasks.ledger.connection import Values, fetch_each, fetch_rows
+from slackwater_tasks.ledger.connection import Values, fetch_each, fetch_named_rows, fetch_rows
 from slackwater_tasks.ledger.copy_format import array, moments
 from slackwater_tasks.ledger.rows import GRAPH_COLUMNS, LIVE_COLUMNS, TASK_COLUMNS, Herd, LiveRow, Own, Place
 
@@ -168,8 +168,10 @@ def start_if_queued(
     still was in the midst of that call holds its rows: they are waited for.
     """
     ids, fences = [claim[0] for claim in claims], [claim[1] for claim in claims]
-    params = {"ids": array(ids), "fences": array(fences), "node": node_id, "batch": len(claims)}
-    rows = cur.execute(sql.claims.START_AND_TELL if told else sql.claims.START, params).fetchall()
+    params: dict[str, str | int] = {
+        "ids": array(ids), "fences": array(fences), "node": node_id, "batch": len(claims),
+    }  # fmt: skip
+    rows = fetch_named_rows(cur, sql.claims.START_AND_TELL if told else sql.claims.START, params)
     if again:
         new = {row[0] for row in rows}
         rows += [row for row in cur.execute(sql.claims.STARTED, params).fetchall() if row[0] not in new]
@@ -232,7 +234,7 @@ def succeed_if_running(
 ) -> list[tuple[Any, ...]]:
     """As :func:`finish_if_running`, for plain successes of one worker, at half the cost."""
     statement = sql.finish.SUCCEED_AND_TELL if told else sql.finish.SUCCEED
-    return list(cur.execute(statement, _succeeded(node_id, ended)).fetchall())
+    return fetch_named_rows(cur, statement, _succeeded(node_id, ended))
 
 
 def _succeeded(node_id: int, ended: Sequence[Finished]) -> dict[str, Any]:

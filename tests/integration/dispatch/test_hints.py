@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import redis
 
 from scheduler_ext.dispatch import dispatcher
+from scheduler_ext.dispatch.change_feed import Reader
 from scheduler_ext.dispatch.dispatcher import HintListener
 from scheduler_ext.dispatch.keys import Keys
 from scheduler_ext.dispatch.queue_manager import QueueManager
@@ -41,6 +43,32 @@ def test_each_hint_arrives_and_a_lost_connection_costs_none(redis_client: redis.
         assert heard(listening, 1) == [b"work"]
         PgWorkStore(replace(conf().scheduler, cell="cell"), "test").tell_room()
         assert heard(listening, 1) == [b"room"], "a child's batches have left room"
+
+
+@pytest.mark.parametrize("limit_s", [None, 5.0])
+def test_whoever_tells_of_changes_waits_for_no_answer(redis_client: redis.Redis, limit_s: float | None) -> None:
+    with redis.Redis.from_url(conf().redis_url, socket_timeout=limit_s) as client:
+        queues = QueueManager(client, replace(conf().scheduler, cell="cell"))
+        with redis_client.pubsub() as listening:
+            listening.subscribe(queues.keys.room("cell"))
+            listening.get_message(timeout=5.0)
+            for n in range(3):
+                queues.tell([(f"task {n}", 5, 1, None, None, None, 1.0)], room=n == 1)
+            redis_client.client_kill_filter(_type="normal", skipme=True)
+            queues.tell([("task 3", 5, 1, None, None, None, 1.0)], room=True)
+            assert heard(listening, 2) == [b"room"] * 2
+        wait_until(lambda: redis_client.xlen(queues.keys.changes()) == 4)
+        reader, entries = Reader(), cast("Any", redis_client.xrange(queues.keys.changes()))
+        found = [reader.read(int(time.time() * 1000), fields) for _, fields in entries]
+        assert [each and each[0][0][0] for each in found] == [f"task {n}" for n in range(4)]
+
+
+def test_while_redis_is_away_nobody_is_told() -> None:
+    with redis.Redis(host="127.0.0.1", port=1) as nobody:
+        queues = QueueManager(nobody, conf().scheduler)
+        queues.tell([("task", 5, 1, None, None, None, 1.0)], room=True)
+        queues.tell([], room=True)
+        queues.tell([], room=False)
 
 
 def listened(redis_client: redis.Redis, channel: str) -> int:

@@ -23,7 +23,7 @@ from slackwater_api.http.problems import normalized
 from slackwater_resources.faults import FAULTS
 from slackwater_resources.models import Node
 from slackwater_resources.registry import PgNodeStore
-from slackwater_tasks.ledger.connection import Database
+from slackwater_tasks.ledger.connection import Database, fetch_named_rows
 from slackwater_tasks.ledger.round_store import PgRoundStore
 from slackwater_tasks.models import Attempt, LiveTask, Task
 from slackwater_tasks.runtime.checkpoints import PgCheckpoints
@@ -149,6 +149,33 @@ def test_repeatable_work_is_repeated_after_its_session_was_ended() -> None:
         other.close()
 
 
+@pytest.mark.parametrize("pooled", [False, True], ids=["direct", "pooled"])
+def test_a_hot_statement_is_prepared_once_under_a_name(pooled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(connection.settings_dict, "DISABLE_SERVER_SIDE_CURSORS", pooled)
+    statement = "SELECT %(b)s::int - %(a)s::int, %(a)s::int, 7 %% 4"
+    database = Database("named", hot=True)
+
+    def names() -> list[str]:
+        rows = database.conn.execute("SELECT name FROM pg_prepared_statements WHERE statement LIKE '%::int - %'")
+        return [row[0] for row in rows.fetchall()]
+
+    try:
+        for n in range(3):
+            assert fetch_named_rows(database.conn, statement, {"a": n, "b": "9"}) == [(9 - n, n, 3)]
+        assert [name.startswith("slackwater_") for name in names()] == ([] if pooled else [True])
+        with pytest.raises(psycopg.errors.InvalidTextRepresentation):
+            fetch_named_rows(database.conn, statement, {"a": 1, "b": "no number"})
+        database.conn.execute("DEALLOCATE ALL")
+        with database.conn.transaction():
+            assert fetch_named_rows(database.conn, statement, {"a": 1, "b": 2}) == [(1, 1, 3)]
+        assert fetch_named_rows(database.conn, statement, {"a": 1, "b": 2}) == [(1, 1, 3)]
+        with pytest.raises(psycopg.errors.DivisionByZero):
+            fetch_named_rows(database.conn, "SELECT 1 / %(a)s::int", {"a": 0})
+        assert fetch_named_rows(database.conn, "SELECT 1 / %(a)s::int", {"a": 1}) == [(1,)]
+    finally:
+        database.close()
+
+
 @pytest.fixture
 def link() -> Iterator[Link]:
     """One link."""
@@ -167,7 +194,7 @@ def test_a_start_without_an_answer_is_taken_over_and_begins_once(link: Link, los
     database._conn = link.opened
     store = PgWorkStore(SchedulerConf(), "breaking", database)
     starting = Starting(store, worker.node.pk, claims, WorkKind.PROCESS, set)
-    link.lose = lost
+    link.lose, link.after = lost, 1  # what it asks is prepared first
     with pytest.raises(store.faults):
         starting()
     try:
