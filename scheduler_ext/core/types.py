@@ -231,6 +231,8 @@ class Kept:
     """The account that room is kept for until its task starts; empty: none."""
     line_id: int = 0
     """The line of that task."""
+    barred: bool = False
+    """It is above its category's ceiling: room is kept for it once it is not."""
     turns: Mapping[str, float] = field(default_factory=dict)
     """When room was last kept for each tenant, or top-level pool, in the last hour."""
 

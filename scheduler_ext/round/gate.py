@@ -247,6 +247,11 @@ class Gate:
         shape = self.shape(line, task.kind, task.handler_id)
         self._first, self._pending = task, shape
 
+    @property
+    def keeps_room(self) -> bool:
+        """Whether room is kept for a task under any order policy."""
+        return self._first is not None
+
     def keep_no_room(self) -> None:
         """Keep one node free, for no task in particular."""
         self._first = self._pending = None

@@ -128,7 +128,7 @@ class _Round:
                 self._reasons[task.task_id] = found
                 chooser.reject(line, task, found)
         full = not ledger.has_room(wanted)
-        if full and not kept.task_id:
+        if full and (kept.barred or not kept.task_id):
             self._claim_ahead()
         left = self._left(full=full)
         more = not full and (not left or self._refused_alone() or self._hidden())
@@ -155,7 +155,10 @@ class _Round:
         if found is None and not turns:
             return NOBODY
         recent = {name: at for name, at in turns.items() if snapshot.now - at < TURNS_S}
-        return Kept(task_id=found[1].task_id if found else "", line_id=found[0].line_id if found else 0, turns=recent)
+        if found is None:
+            return Kept(turns=recent)
+        line, task = found
+        return Kept(task_id=task.task_id, line_id=line.line_id, barred=not self.gate.keeps_room, turns=recent)
 
     def _claim_ahead(self) -> None:
         """Claim for full nodes what may follow tasks that are over soon; nothing is passed that would go before it."""

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.types import NOBODY, Kept, Plan, RunEnd, WorkKind
+from scheduler_ext.core.states import Category
+from scheduler_ext.core.types import NOBODY, Kept, Plan, Reason, RunEnd, WorkKind
 from scheduler_ext.policies.registry import order_policy, share_policy
 from scheduler_ext.round.prioritizer import prioritize
 from scheduler_ext.simulation.engine import Engine
@@ -45,6 +46,39 @@ def test_what_waits_longest_gets_its_room_though_its_order_puts_it_last() -> Non
     assert started(decide(held=2, expected_us=9 * SECOND)) == ["small0", "small1"], "done before it could start"
     assert started(decide(held=0, kept=first.kept)) == ["large"]
     assert started(decide(held=0)) == ["small0", "small1", "small2", "small3"], "no room was kept: the order holds"
+
+
+def crowded(*, held: int, kept: Kept = NOBODY, urgent: int = 0) -> Plan:
+    """The same on forty CPUs, of which less than 95 % are in use when what is not urgent begins."""
+    small = [task(f"small{place}", 2, rank=(0, place), submitted_at=999.0) for place in range(40)]
+    large = line(1, [task("large", 1, rank=(0, 99), submitted_at=900.0)], tenant=1, vector=cpus(40))
+    lines = [large, line(2, small, tenant=1, vector=cpus(1))]
+    if urgent:
+        come = [task(f"urgent{n}", 3, submitted_at=999.5) for n in range(urgent)]
+        lines.append(line(3, come, tenant=2, vector=cpus(1), category=Category.URGENT))
+    used = {WorkKind.PROCESS: held}
+    box = node(1, 80, capacity=cpus(40), exclusive_used=cpus(held), exclusive_count=used)
+    view = snapshot(lines, [box], kept=kept)
+    return prioritize(view, SchedulerConf(), share_policy("equal"))
+
+
+def test_what_is_seen_not_to_fit_above_the_ceiling_alone_gets_its_room_when_all_end_together() -> None:
+    full = crowded(held=40)
+    assert set(full.left.values()) == {Reason.PEAK}
+    assert (full.kept.task_id, full.kept.line_id, full.kept.barred) == ("large", 1, True)
+    assert crowded(held=40, kept=full.kept).kept == full.kept
+    assert started(crowded(held=0))[0] == "small0", "nobody saw that it does not fit"
+    assert started(crowded(held=0, kept=full.kept)) == ["large"]
+    some = crowded(held=20, kept=full.kept)
+    assert (some.kept.task_id, some.kept.barred) == ("large", False), "now room is kept for it"
+
+
+def test_above_the_ceiling_no_room_is_kept_from_what_is_urgent() -> None:
+    first = crowded(held=39)
+    assert first.kept.barred
+    beside = crowded(held=39, kept=first.kept, urgent=2)
+    assert started(beside) == ["urgent0"]
+    assert beside.kept == first.kept
 
 
 def test_whoever_had_room_kept_last_comes_after_others() -> None:
