@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import schemathesis
+from schemathesis.engine import observations
 
 MEANING: Final = {
     "does_not_fit",  # names and moments that mean nothing here, parts that contradict one another
@@ -15,6 +16,18 @@ MEANING: Final = {
 """The codes of a 422 that no schema could foretell; ``docs/api.md`` tells of each."""
 
 
+_path_of = observations._same_origin_path
+
+
+def path_or_none(value: str, origin: tuple[str, str]) -> str | None:
+    """Of a text in an answer, its path on this server. One that only begins as an address does ended the whole run."""
+    try:
+        return _path_of(value, origin)
+    except ValueError:
+        return None
+
+
+observations._same_origin_path = path_or_none
 schemathesis.serializer.alias("application/offset+octet-stream", "application/octet-stream")
 
 
