@@ -59,7 +59,7 @@ class QueueManager:
         self.conf = conf
         self.keys = Keys(conf.key_prefix)
         self._take: Any = client.register_script((files("scheduler_ext") / "lua" / "take.lua").read_text())
-        self._telling, self._waiting = redis_client.Line(client), redis_client.Line(client)
+        self._telling, self._waiting = redis_client.DirectConnection(client), redis_client.DirectConnection(client)
         self._short = True
         """Whether what was taken last was short, so that what comes next may be a batch."""
         self.lost = False

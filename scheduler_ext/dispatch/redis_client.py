@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import redis.asyncio
     from redis import Redis, RedisError, ResponseError
 
-__all__ = ["Group", "Line", "Redis", "RedisError", "ResponseError", "connect", "connect_async", "group"]
+__all__ = ["DirectConnection", "Group", "Redis", "RedisError", "ResponseError", "connect", "connect_async", "group"]
 
 log = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ PORT = 26379
 MASTER = "mymaster"
 SENTINEL_TIMEOUT_S = 1.0
 """Seconds a sentinel has to answer before the next is asked."""
-LINE_TIMEOUT_S: Final = 1.0
-"""So long a line waits for Redis, where its client says nothing."""
+DIRECT_TIMEOUT_S: Final = 1.0
+"""So long a direct connection waits for Redis, where its client says nothing."""
 MOST_ANSWERS: Final = 65_536
 """The most bytes of answers passed over at once."""
 
@@ -138,7 +138,7 @@ def connect_async(url: str, **options: Any) -> redis.asyncio.Redis:
     return made
 
 
-class Line:
+class DirectConnection:
     """A connection of its own for what is said over and over: a client's many options for each call cost more than the call.
 
     It waits for no answer where none is wanted: what is said next passes over those that came meanwhile. To wait for Redis after
@@ -151,7 +151,7 @@ class Line:
         self._pool = client.connection_pool
         self._options = {**self._pool.connection_kwargs}
         # Without a time limit to look for answers would be to wait for them.
-        self._options["socket_timeout"] = self._options.get("socket_timeout") or LINE_TIMEOUT_S
+        self._options["socket_timeout"] = self._options.get("socket_timeout") or DIRECT_TIMEOUT_S
         self._lock = threading.Lock()
         self._connection: Any = None
         self._known: dict[tuple[Sequence[Any], ...], Any] = {}

@@ -30,15 +30,15 @@ def client() -> redis_client.Redis:
 
 
 @cache
-def _line(url: str, _pid: int) -> redis_client.Line:
-    """The line of this process: one that was forked shares neither its parent's lock nor its connection."""
-    return redis_client.Line(_client(url))
+def _connection(url: str, _pid: int) -> redis_client.DirectConnection:
+    """The connection of this process: one that was forked shares neither its parent's lock nor its connection."""
+    return redis_client.DirectConnection(_client(url))
 
 
 def _send(*commands: Sequence[Any]) -> bool:
     """Whether they are on their way."""
     try:
-        _line(conf().redis_url, os.getpid()).send(*commands)
+        _connection(conf().redis_url, os.getpid()).send(*commands)
     except redis_client.RedisError as error:
         log.debug("hint not sent: %s", error)
         return False

@@ -142,7 +142,7 @@ def test_what_cannot_be_given_to_its_node_goes_to_a_round(
     cell, tenant = made(slots=4), client_of("away").tenant
     open_for(cell, tenant)
     nobody = redis.Redis(host="127.0.0.1", port=1)
-    monkeypatch.setattr(hints, "_line", lambda *_: redis_client.Line(nobody))
+    monkeypatch.setattr(hints, "_connection", lambda *_: redis_client.DirectConnection(nobody))
     (task_id,) = submit(tenant, ECHO).task_ids
     row = LiveTask.objects.unscoped().get(pk=task_id)  # unscoped: of all tenants
     assert (row.state, row.fence, row.node_id) == (TaskState.READY, 1, None)
