@@ -40,7 +40,8 @@ SHARES = """
 SELECT most_common_vals::text::int[], most_common_freqs::float8[] FROM pg_stats
 WHERE schemaname = current_schema() AND tablename = 'slackwater_tasks_livetask' AND attname = 'state'
 """
-# The active lines by a loose scan of the ready index: one descent a line, whatever the backlog.
+# The active lines by a loose scan of the ready index: one descent a line, whatever the backlog. What is counted of each is asked
+# for in the index's order, or a line of a few is looked for through the whole table while another has nearly all.
 LINES = named("""
 WITH RECURSIVE active AS (
     (SELECT line_id, 1 AS n FROM slackwater_tasks_livetask WHERE phase = :phase.READY ORDER BY line_id LIMIT 1)
@@ -55,7 +56,7 @@ JOIN slackwater_resources_tier r ON r.id = n.tier_id
 CROSS JOIN LATERAL (
     SELECT count(*)::int AS ready FROM (
         SELECT 1 FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id = n.id
-            LIMIT %(most)s + 1) x) w
+        ORDER BY l.rank_group, l.rank, l.task_id LIMIT %(most)s + 1) x) w
 LEFT JOIN LATERAL (
     SELECT k.submitted_at FROM slackwater_tasks_task k WHERE k.id = (
         SELECT l.task_id FROM slackwater_tasks_livetask l WHERE l.phase = :phase.READY AND l.line_id = n.id

@@ -33,9 +33,11 @@ from slackwater_tasks.runtime import artifacts
 
 TEXT_SHOWN = 100_000
 READY_COUNTED = 1_000
+# In their order, or a line of a few is looked for through the whole table while another has nearly all: so too below.
 READY = named("""
 SELECT count(*) FROM (SELECT 1 FROM slackwater_tasks_livetask l
-    WHERE l.phase = :phase.READY AND l.line_id = slackwater_tasks_line.id LIMIT %s) x
+    WHERE l.phase = :phase.READY AND l.line_id = slackwater_tasks_line.id
+    ORDER BY l.rank_group, l.rank, l.task_id LIMIT %s) x
 """)
 HEAD = named("""
 SELECT k.submitted_at FROM slackwater_tasks_task k WHERE k.id = (

@@ -54,7 +54,8 @@ JOIN slackwater_tasks_line n ON n.id = l.line_id JOIN slackwater_tenants_tenant 
 LEFT JOIN slackwater_resources_handler h ON h.id = l.handler_id
 WHERE l.phase = :phase.IN_FLIGHT GROUP BY 1, 2, 3, 4
 """)  # noqa: S608 - statements of ours
-# The active lines by a loose scan of the ready index, each up to a number.
+# The active lines by a loose scan of the ready index, each up to a number; in its order, or a line of a few is looked for
+# through the whole table while another has nearly all.
 READY = named(f"""{ACTIVE_LINES}
 SELECT t.cell, w.kind, n.tier_id, {_LABELS}, w.count, n.tenant_id, w.name
 FROM active a JOIN slackwater_tasks_line n ON n.id = a.line_id JOIN slackwater_tenants_tenant t ON t.id = n.tenant_id
@@ -62,7 +63,8 @@ CROSS JOIN LATERAL (
     SELECT x.kind, x.name, count(*) AS count FROM (
         SELECT {SLOT_KIND} AS kind, h.name, coalesce(h.paused, false) AS paused FROM slackwater_tasks_livetask l
             LEFT JOIN slackwater_resources_handler h ON h.id = l.handler_id
-            WHERE l.phase = :phase.READY AND l.line_id = a.line_id LIMIT %(most)s) x
+            WHERE l.phase = :phase.READY AND l.line_id = a.line_id
+            ORDER BY l.rank_group, l.rank, l.task_id LIMIT %(most)s) x
     WHERE NOT x.paused GROUP BY 1, 2) w
 WHERE NOT (t.paused OR n.paused)
 """)  # noqa: S608 - statements of ours

@@ -85,9 +85,9 @@ ORDER BY t.id DESC LIMIT %(window)s
 """
 WINDOW_SIZE = f"SELECT id FROM ({WINDOW}) w OFFSET %(window)s - 1"  # noqa: S608 - texts of ours
 SEARCH = f"""
-WITH w AS MATERIALIZED ({WINDOW})
-SELECT {COLUMNS} FROM w JOIN slackwater_tasks_attemptlog g ON g.task_id = w.id
-WHERE (%(handler)s = '' OR w.handler = %(handler)s) AND position(%(text)s in lower(g.text)) > 0
+SELECT {COLUMNS} FROM slackwater_tasks_attemptlog g
+WHERE g.task_id = ANY(ARRAY(SELECT w.id FROM ({WINDOW}) w WHERE %(handler)s = '' OR w.handler = %(handler)s))
+    AND position(%(text)s in lower(g.text)) > 0
 ORDER BY g.task_id DESC, g.fence, g.number, g.stream LIMIT %(rows)s
 """  # noqa: S608 - texts of ours
 
