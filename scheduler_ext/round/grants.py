@@ -33,8 +33,6 @@ MOST: Final = 16
 """The most lines that nodes go on with."""
 DEEP: Final = 256
 """So many tasks must wait before grants are made; they stay as long as nodes have no room for some."""
-LEAST: Final = 16
-"""Tasks that make smaller batches go through rounds."""
 IN_HAND: Final = 2
 """To so many batches of each child a node with grants is filled: one runs while the other is recorded."""
 _BESIDE: Final = WorkKind.COROUTINE
@@ -55,8 +53,8 @@ def grants(snapshot: Snapshot, plan: Plan, conf: SchedulerConf, before: Sequence
     if not _only_room(snapshot, plan) or not all(map(_is_alike, lines)) or not _below_ceilings(snapshot, plan, conf):
         return ()
     batch = min(conf.batch_max, *map(_batch, lines))
-    if batch < min(LEAST, conf.batch_max):
-        return ()
+    if batch < 2:
+        return ()  # a child goes on with batches
     if not all_served(snapshot, plan) and not (
         trusted and {line.line_id for line in lines} <= {each.line_id for each in before}
     ):
@@ -67,9 +65,9 @@ def grants(snapshot: Snapshot, plan: Plan, conf: SchedulerConf, before: Sequence
 
 
 def _batch(line: LineView) -> int:
-    """The most of its tasks that a batch has; what runs side by side has none."""
+    """The most of its tasks that a batch has, which is full with the one that makes it so; what runs side by side has none."""
     head = line.heads[0]
-    return MAX_BATCH if head.kind is _BESIDE else BATCH_US // max(1, head.expected_us or 0)
+    return MAX_BATCH if head.kind is _BESIDE else -(-BATCH_US // max(1, head.expected_us or 0))
 
 
 def _grant(node: NodeView, line: LineView, batch: int) -> Grant:

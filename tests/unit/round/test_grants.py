@@ -10,7 +10,7 @@ import pytest
 from scheduler_ext.conf import BATCH_US, SHORT_US, SchedulerConf
 from scheduler_ext.core.types import Behind, Grant, Kept, Plan, Reason, Snapshot, TenantView, WorkKind
 from scheduler_ext.policies.registry import SHARE_POLICIES
-from scheduler_ext.round.grants import DEEP, IN_HAND, LEAST, MOST, all_served, grants, in_hand
+from scheduler_ext.round.grants import DEEP, IN_HAND, MOST, all_served, grants, in_hand
 from scheduler_ext.round.prioritizer import prioritize
 from tests.support.deciding import SMALL, line, many, node, snapshot, task
 
@@ -55,10 +55,12 @@ def test_a_node_goes_on_with_the_only_line_that_waits() -> None:
     assert (found.batch, found.in_hand) == (CONF.batch_max, IN_HAND * CONF.batch_max * SLOTS)
 
 
-def test_tasks_that_make_small_batches_go_through_rounds() -> None:
-    assert given(deep(1, expected_us=BATCH_US // LEAST)) == [(1, 1)]
-    assert given(deep(1, expected_us=BATCH_US // LEAST + 1)) == []
-    assert given(deep(1), conf=replace(CONF, batch_max=4)) == [(1, 1)], "as large as may be"
+def test_tasks_that_make_no_batches_go_through_rounds() -> None:
+    (found,) = grants(pairs := deep(1, expected_us=BATCH_US - 1), decided(pairs), CONF, ())
+    assert (found.batch, found.in_hand) == (2, IN_HAND * 2 * SLOTS)
+    assert given(deep(1, expected_us=BATCH_US)) == []
+    assert given(deep(1), conf=replace(CONF, batch_max=2)) == [(1, 1)], "as large as may be"
+    assert given(deep(1), conf=replace(CONF, batch_max=1)) == []
 
 
 def test_few_tasks_are_left_to_rounds_but_do_not_end_what_there_is() -> None:
