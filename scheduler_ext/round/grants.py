@@ -52,7 +52,7 @@ def grants(snapshot: Snapshot, plan: Plan, conf: SchedulerConf, before: Sequence
         return ()
     if not _only_room(snapshot, plan) or not all(map(_is_alike, lines)) or not _below_ceilings(snapshot, plan, conf):
         return ()
-    batch = min(conf.batch_max, *map(_batch, lines))
+    batch = min(_batch(line, conf) for line in lines)
     if batch < 2:
         return ()  # a child goes on with batches
     if not all_served(snapshot, plan) and not (
@@ -64,10 +64,10 @@ def grants(snapshot: Snapshot, plan: Plan, conf: SchedulerConf, before: Sequence
     return () if few and not plan.left and in_hand(snapshot, plan, granted) is plan else granted
 
 
-def _batch(line: LineView) -> int:
+def _batch(line: LineView, conf: SchedulerConf) -> int:
     """The most of its tasks that a batch has, which is full with the one that makes it so; what runs side by side has none."""
     head = line.heads[0]
-    return MAX_BATCH if head.kind is _BESIDE else -(-BATCH_US // max(1, head.expected_us or 0))
+    return MAX_BATCH if head.kind is _BESIDE else min(conf.batch_max, -(-BATCH_US // max(1, head.expected_us or 0)))
 
 
 def _grant(node: NodeView, line: LineView, batch: int) -> Grant:

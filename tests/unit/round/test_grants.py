@@ -163,6 +163,9 @@ def test_coroutines_are_gone_on_with_however_long_they_take(expected_us: int | N
     (found,) = grants(seen, decided(seen), CONF, ())
     assert (found.kind, found.slot_milli, found.batch, found.in_hand) == (WorkKind.COROUTINE, 1000, 1, 512)
     assert given(beside(1, 2, expected_us=expected_us)) == [(1, 1), (1, 2)]
+    assert given(beside(1, expected_us=expected_us), conf=replace(CONF, batch_max=1)) == [(1, 1)], (
+        "they make no batches"
+    )
 
 
 @pytest.mark.parametrize("ceiling", [1000, 950, 500, 333])
