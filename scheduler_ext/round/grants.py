@@ -9,6 +9,7 @@ the round that finds it takes the grants back. Pure.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Final
@@ -24,6 +25,7 @@ from scheduler_ext.core.types import (
     Reason,
     Snapshot,
     TaskView,
+    TenantView,
     WorkKind,
 )
 from scheduler_ext.round.gate import ceilings, short_milli
@@ -32,9 +34,18 @@ from scheduler_ext.round.placement import Ledger
 MOST: Final = 16
 """The most lines that nodes go on with."""
 DEEP: Final = 256
-"""So many tasks must wait before grants are made; they stay as long as nodes have no room for some."""
+"""So many tasks must wait before grants are made, or four times what nodes have in hand; they stay as long as nodes have no
+room for some."""
 IN_HAND: Final = 2
 """To so many batches of each child a node with grants is filled: one runs while the other is recorded."""
+FULL: Final = 750
+"""Thousandths of its slots that are filled so at most: what comes from others finds room at once."""
+SHARP: Final = 16
+"""So many of each line's tasks nodes have in hand at least, where there are several: shares are no coarser than that."""
+ALIKE: Final = 2
+"""So many times as long as another's may a line's tasks run: a child takes work at once, and not a number of tasks."""
+STEADY: Final = 1.1
+"""What a task takes of its slot is learnt anew each second; a grant that says somewhat less stays."""
 _BESIDE: Final = WorkKind.COROUTINE
 _NO_ROOM: Final = frozenset({Reason.NO_SLOT, Reason.SHARE, Reason.POSITION, Reason.PEAK})
 """Why a task may wait that nothing but room keeps from starting. Where each line is served, a share is no limit."""
@@ -47,36 +58,83 @@ def grants(snapshot: Snapshot, plan: Plan, conf: SchedulerConf, before: Sequence
     ``trusted``: the lines of ``before`` were all served a moment ago, which a round that looks at few tasks cannot tell.
     """
     lines = snapshot.lines
-    few = sum(len(line.heads) for line in lines) < DEEP
-    if not 0 < len(lines) <= MOST or (few and not before):
+    if not 0 < len(lines) <= MOST or not all(map(_is_alike, lines)):
         return ()
-    if not _only_room(snapshot, plan) or not all(map(_is_alike, lines)) or not _below_ceilings(snapshot, plan, conf):
+    batch = _batch(lines, conf)
+    few = sum(len(line.heads) for line in lines) < _deep(snapshot, batch)
+    if not batch or (few and not before) or not _only_room(snapshot, plan) or not _below_ceilings(snapshot, plan, conf):
         return ()
-    batch = min(_batch(line, conf) for line in lines)
-    if batch < 2:
-        return ()  # a child goes on with batches
     if not all_served(snapshot, plan) and not (
         trusted and {line.line_id for line in lines} <= {each.line_id for each in before}
     ):
         return ()
     nodes = {each.node_id for each in before} | {each.node_id for each in plan.decisions}
-    granted = tuple(_grant(node, line, batch) for node in snapshot.nodes if node.node_id in nodes for line in lines)
-    return () if few and not plan.left and in_hand(snapshot, plan, granted) is plan else granted
+    there = {(each.node_id, each.line_id): each for each in before}
+    granted = tuple(
+        _grant(node, line, batch, there.get((node.node_id, line.line_id)))
+        for node in snapshot.nodes if node.node_id in nodes for line in lines
+    )  # fmt: skip
+    claimed = in_hand(snapshot, plan, granted)
+    if len(lines) > 1 and not _each_holds_some(snapshot, claimed, granted, before):
+        return ()
+    return () if few and not plan.left and claimed is plan else granted
 
 
-def _batch(line: LineView, conf: SchedulerConf) -> int:
-    """The most of its tasks that a batch has, which is full with the one that makes it so; what runs side by side has none."""
+def _batch(lines: Collection[LineView], conf: SchedulerConf) -> int:
+    """How many tasks of processes a node begins at once; 0 where a batch would be none, or not the same work for all lines.
+
+    A batch is full with the task that makes it so. What runs side by side has none.
+    """
+    heads = [line.heads[0] for line in lines if line.heads[0].kind is not _BESIDE]
+    batches = [
+        min(conf.batch_max, -(-BATCH_US // max(1, head.expected_us or 0)), FULL // (IN_HAND * _milli(head)))
+        for head in heads
+    ] or [MAX_BATCH]
+    return min(batches) if min(batches) >= 2 and max(batches) <= ALIKE * min(batches) else 0
+
+
+def _deep(snapshot: Snapshot, batch: int) -> int:
+    """How many tasks must wait before grants are made."""
+    if any(line.heads[0].kind is _BESIDE for line in snapshot.lines):
+        return DEEP
+    slots = sum(node.slots.get(WorkKind.PROCESS, 0) for node in snapshot.nodes)
+    return min(DEEP, 4 * IN_HAND * batch * slots)
+
+
+def _grant(node: NodeView, line: LineView, batch: int, before: Grant | None) -> Grant:
     head = line.heads[0]
-    return MAX_BATCH if head.kind is _BESIDE else min(conf.batch_max, -(-BATCH_US // max(1, head.expected_us or 0)))
-
-
-def _grant(node: NodeView, line: LineView, batch: int) -> Grant:
-    head = line.heads[0]
-    beside, slots = head.kind is _BESIDE, node.slots.get(head.kind, 0)
+    beside, slots, milli = head.kind is _BESIDE, node.slots.get(head.kind, 0), _milli(head)
+    if before is not None and before.slot_milli <= milli <= STEADY * before.slot_milli:
+        milli = before.slot_milli  # what has begun takes no less, so that as many may follow it
     return Grant(
         node_id=node.node_id, line_id=line.line_id, handler_id=head.handler_id or 0, kind=head.kind,
-        slot_milli=_milli(head), batch=1 if beside else batch, in_hand=slots if beside else IN_HAND * batch * slots,
+        slot_milli=milli, batch=1 if beside else batch, in_hand=slots if beside else IN_HAND * batch * slots,
     )  # fmt: skip
+
+
+def _each_holds_some(snapshot: Snapshot, claimed: Plan, granted: Sequence[Grant], before: Sequence[Grant]) -> bool:
+    """Whether of each line some run or are claimed now, and are enough to be its share: as many begin as end.
+
+    Of a tenant's several lines nobody knows what each holds: they must have been gone on with before.
+    """
+    in_hand_of = Counter[WorkKind]()
+    for each in {(each.node_id, each.kind): each for each in granted}.values():
+        in_hand_of[each.kind] += each.in_hand
+    kinds = Counter(line.heads[0].kind for line in snapshot.lines)
+    if any(count > 1 and in_hand_of[kind] < SHARP * count for kind, count in kinds.items()):
+        return False
+    tenants = Counter(line.tenant_id for line in snapshot.lines)
+    lines = {each.line_id for each in claimed.decisions}
+    there = {each.line_id for each in before}
+    return all(
+        line.line_id in lines
+        or (line.line_id in there if tenants[line.tenant_id] > 1 else _holds_some(snapshot.tenants.get(line.tenant_id)))
+        for line in snapshot.lines
+    )
+
+
+def _holds_some(tenant: TenantView | None) -> bool:
+    return tenant is not None and any(tenant.used_slots_milli.values())
 
 
 def all_served(snapshot: Snapshot, plan: Plan) -> bool:

@@ -23,6 +23,8 @@ ROWS: Final = 50
 PLACE: Final = re.compile(r"(\d{1,9})\.(-1|\d{1,9})(?:\.(\d{1,9}))?")
 WINDOW_TASKS: Final = 20_000
 """How many tasks one search looks through; the answer says where the next one continues."""
+FIRST_TASKS: Final = 1_000
+"""So many of them first: what is often found is found there."""
 
 
 class Place(NamedTuple):
@@ -221,16 +223,24 @@ def search(text: str, *, workflow_id: UUID | None = None, handler: str = "", bef
 def search_of(tenant_id: int | None, text: str, *, workflow_id: UUID | None = None, handler: str = "",
               before: UUID | None = None, limit: int = 100) -> tuple[list[dict[str, Any]], UUID | None]:  # fmt: skip
     """The same of any tenant, or of all, as operators see them."""
-    params: dict[str, Any] = {
-        "tenant": tenant_id, "workflow": workflow_id, "handler": handler, "before": before,
-        "text": text.lower(), "window": WINDOW_TASKS, "rows": limit,
-    }  # fmt: skip
-    rows = fetch_all(SEARCH, params)
-    found = [line for _, line in _lines(iter(rows)) if params["text"] in line["text"].lower()]
+    text, first = text.lower(), min(FIRST_TASKS, WINDOW_TASKS)
+    rows: list[tuple[Any, ...]] = []
+    for window in filter(None, (first, WINDOW_TASKS - first)):
+        params = {
+            "tenant": tenant_id, "workflow": workflow_id, "handler": handler, "before": before,
+            "text": text, "window": window, "rows": limit - len(rows),
+        }  # fmt: skip
+        rows += fetch_all(SEARCH, params)
+        if len(rows) == limit:
+            break
+        ids = fetch_all(WINDOW_SIZE, params)
+        before = ids[0][0] if ids else None
+        if before is None:
+            break
+    found = [line for _, line in _lines(iter(rows)) if text in line["text"].lower()]
     if len(rows) == limit:
         # The last task's rows may not all be there: it is looked at again, unless it is the only one.
         last = rows[-1][0]
         whole = [line for line in found if line["task_id"] != last]
         return (whole, whole[-1]["task_id"]) if whole else (found, last)
-    ids = fetch_all(WINDOW_SIZE, params)
-    return found, ids[0][0] if ids else None
+    return found, before

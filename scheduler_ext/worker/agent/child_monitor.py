@@ -108,8 +108,8 @@ class Watch:
         if entry is None or not entry.began:
             return
         self._end_in_time(slot, entry)
-        if slot.count > 1 and time.monotonic() - entry.began > HELD_UP_S:
-            if self._relieved.get(slot.index) != slot.batch:
+        if time.monotonic() - entry.began > HELD_UP_S:
+            if slot.count > 1 and self._relieved.get(slot.index) != slot.batch:
                 self._relieve(slot, slot)
             for other in self.journal.siblings(slot):
                 if self._relieved.get(other.index) != other.batch and other.ahead():

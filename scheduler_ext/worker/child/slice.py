@@ -341,7 +341,7 @@ class Child:
 
     def _is_free(self, node_id: int) -> bool:
         """Whether nothing has been claimed for this child that would wait while it goes on by itself."""
-        return self._next is None and self._is_empty(node_id)
+        return self._next is None and not self._coming and self._is_empty(node_id)
 
     def _is_empty(self, node_id: int) -> bool:
         """Whether nothing lies in the node's queue, and the node goes on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 import time
@@ -215,3 +216,23 @@ def test_what_a_killed_child_was_going_on_with_is_handed_back(cell: Rounds, chil
     assert Task.objects.unscoped().filter(state=TaskState.SUCCEEDED).count() == BATCH
     back = LiveTask.objects.unscoped().exclude(fence=0).values_list("state", "fence", "alone")
     assert list(back) == [(TaskState.READY, 1, False)] * BATCH
+
+
+@pytest.mark.parametrize("count", [1, BATCH])
+def test_what_is_to_run_behind_a_long_task_goes_back(cell: Rounds, child: Child, count: int) -> None:
+    """Also where that is all of its batch: another may have begun in the place of one before it."""
+    long, behind = first(cell, child, count), first(cell, child)
+    sleeper = subprocess.Popen(["/bin/sleep", "60"])
+    try:
+        for slot in (long.slot, behind.slot):
+            slot.pid = sleeper.pid
+        long.slot.begin(0, 60_000, time.monotonic() - 1)
+        Watch(cell.conf, child.journal, child.store, lambda _changes: None, {}).look()
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+        for slot in (long.slot, behind.slot):
+            slot.pid = os.getpid()
+    # Unscoped: of one tenant.
+    states = Counter(LiveTask.objects.unscoped().exclude(fence=0).values_list("state", flat=True))
+    assert states == {TaskState.RUNNING: 1, TaskState.READY: count - 1 + BATCH}

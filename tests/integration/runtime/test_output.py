@@ -9,7 +9,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from django.db import connections
+from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
 
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import StreamTooLarge
@@ -90,6 +91,21 @@ def test_a_search_goes_on_where_the_page_before_ended(acme: ApiClient, store: Pg
             break
         cursor = f"&cursor={page['next_cursor']}"
     assert seen == [task_id for task_id in reversed(ids) for _ in range(2)]
+
+
+def test_a_search_looks_no_further_than_it_must(acme: ApiClient, store: PgWorkStore, monkeypatch: Any) -> None:
+    worker = HandWorker()
+    ids = [acme.task() for _ in range(4)]
+    for task_id in ids:
+        store.write([wrote(begun(worker, task_id), 1, "often" if task_id != ids[0] else "seldom")])
+    monkeypatch.setattr(output, "FIRST_TASKS", 2)
+    for text, limit, looks, seen in (
+        ("often", 2, 1, ids[3:]), ("often", 3, 2, [ids[3], ids[2]]), ("often", 9, 2, ids[:0:-1]), ("seldom", 2, 2, ids[:1]),
+    ):  # fmt: skip
+        with CaptureQueriesContext(connection) as asked:
+            found, _ = output.search_of(None, text, limit=limit)
+        assert sum("attemptlog" in each["sql"] for each in asked.captured_queries) == looks
+        assert [str(line["task_id"]) for line in found] == seen, "but the last, of which there may be more"
 
 
 def test_output_of_a_release_before_is_still_read(acme: ApiClient) -> None:

@@ -10,13 +10,15 @@ import pytest
 from scheduler_ext.conf import BATCH_US, SHORT_US, SchedulerConf
 from scheduler_ext.core.types import Behind, Grant, Kept, Plan, Reason, Snapshot, TenantView, WorkKind
 from scheduler_ext.policies.registry import SHARE_POLICIES
-from scheduler_ext.round.grants import DEEP, IN_HAND, MOST, all_served, grants, in_hand
+from scheduler_ext.round.grants import DEEP, FULL, IN_HAND, MOST, SHARP, all_served, grants, in_hand
 from scheduler_ext.round.prioritizer import prioritize
 from tests.support.deciding import SMALL, line, many, node, snapshot, task
 
 CONF = SchedulerConf(delayable_permille=1000)
 SHORT = 100
 SLOTS = 2
+BATCH = FULL // IN_HAND // 2
+"""Of such short tasks, each of which takes two thousandths of a slot."""
 
 
 def decided(seen: Snapshot, conf: SchedulerConf = CONF) -> Plan:
@@ -49,16 +51,15 @@ def holding(number: int, milli: int) -> TenantView:
 def test_a_node_goes_on_with_the_only_line_that_waits() -> None:
     (found,) = grants(deep(1), decided(deep(1)), CONF, ())
     assert (found.node_id, found.line_id, found.handler_id, found.slot_milli) == (1, 1, 1, 2)
-    batch = BATCH_US // SHORT
-    assert (found.batch, found.in_hand) == (batch, IN_HAND * batch * SLOTS)
+    assert (found.batch, found.in_hand) == (BATCH, IN_HAND * BATCH * SLOTS)
     (found,) = grants(shorter := deep(1, expected_us=20), decided(shorter), CONF, ())
     assert (found.batch, found.in_hand) == (CONF.batch_max, IN_HAND * CONF.batch_max * SLOTS)
 
 
 def test_tasks_that_make_no_batches_go_through_rounds() -> None:
-    (found,) = grants(pairs := deep(1, expected_us=BATCH_US - 1), decided(pairs), CONF, ())
+    (found,) = grants(pairs := deep(1, expected_us=14_960), decided(pairs), CONF, ())
     assert (found.batch, found.in_hand) == (2, IN_HAND * 2 * SLOTS)
-    assert given(deep(1, expected_us=BATCH_US)) == []
+    assert given(deep(1, expected_us=14_961)) == [], "two of them are more than three eighths of a slot"
     assert given(deep(1), conf=replace(CONF, batch_max=2)) == [(1, 1)], "as large as may be"
     assert given(deep(1), conf=replace(CONF, batch_max=1)) == []
 
@@ -73,12 +74,11 @@ def test_few_tasks_are_left_to_rounds_but_do_not_end_what_there_is() -> None:
 
 def test_where_nodes_have_room_for_all_that_waits_it_ends() -> None:
     """What comes after a burst has room given ahead, as before it."""
-    batch = BATCH_US // SHORT
     for held, waiting, holds in (
         (0, 1, False),
-        (3 * batch, batch, False),
-        (3 * batch, batch + 1, True),
-        (4 * batch, 1, True),
+        (3 * BATCH, BATCH, False),
+        (3 * BATCH, BATCH + 1, True),
+        (4 * BATCH, 1, True),
     ):
         seen = replace(
             deep(1, count=waiting), nodes=(node(1, SLOTS, batch_count=held, batch_milli=held, batch_peak=SMALL),)
@@ -111,12 +111,64 @@ def test_a_line_that_is_behind_ends_it() -> None:
 
 def test_a_few_tasks_of_each_do_not_tell_whether_one_is_behind() -> None:
     full = node(1, SLOTS, batch_count=800, batch_milli=900, batch_peak=SMALL)
-    seen = replace(deep(1, 2, count=8, tenants=[holding(1, 900)]), nodes=(full,))
+    seen = replace(deep(1, 2, count=8, tenants=[holding(1, 898), holding(2, 2)]), nodes=(full,))
     assert {each.line_id for each in decided(seen).decisions} == {1, 2}
     assert not all_served(seen, decided(seen)), "the second had no more"
     assert given(seen, grant(1), grant(2)) == []
     assert given(seen, grant(1), grant(2), trusted=True) == [(1, 1), (1, 2)], "a round before looked at more"
     assert given(seen, grant(1), trusted=True) == [], "the second is new"
+
+
+def test_a_line_that_has_nothing_of_what_is_in_hand_ends_it() -> None:
+    """As many begin as ended, so it would get nothing, whatever a round says of the room that is left for others."""
+    full = node(1, SLOTS, batch_count=800, batch_milli=900, batch_peak=SMALL)
+    for count in (8, DEEP):
+        seen = replace(deep(1, 2, count=count, tenants=[holding(1, 900)]), nodes=(full,))
+        assert {each.line_id for each in decided(seen).decisions} == {1, 2}
+        assert given(seen, grant(1), trusted=True) == given(seen, grant(1), grant(2), trusted=True) == []
+
+
+def test_one_tenants_lines_must_have_been_gone_on_with() -> None:
+    """What each of them holds is not known."""
+    full = node(1, SLOTS, batch_count=800, batch_milli=900, batch_peak=SMALL)
+    lines = [replace(many(number, DEEP, expected_us=SHORT), tenant_id=1) for number in (1, 2)]
+    seen = snapshot(lines, [full], [holding(1, 900)])
+    assert given(seen, grant(1), grant(2), trusted=True) == [(1, 1), (1, 2)]
+    assert given(seen, grant(1), trusted=True) == []
+
+
+def test_several_lines_have_enough_of_each_in_hand_for_their_shares() -> None:
+    for expected_us, lines, holds in (
+        (10_000, 1, True),
+        (10_000, 2, False),
+        (1_000, 2, True),
+        (1_000, 5, True),
+        (1_000, 6, False),
+    ):
+        found = given(deep(*range(1, lines + 1), expected_us=expected_us, count=DEEP))
+        assert bool(found) == holds, (expected_us, lines)
+        assert not holds or IN_HAND * BATCH_US // expected_us * SLOTS >= SHARP * lines or lines == 1
+
+
+def test_lines_whose_tasks_run_much_longer_than_others_go_through_rounds() -> None:
+    """A child takes as much work as makes a batch, so there would be none left for another one."""
+    for other_us, holds in ((2_000, True), (2_500, False), (400, False)):
+        lines = [many(1, DEEP, expected_us=1_000), many(2, DEEP, expected_us=other_us)]
+        assert bool(given(snapshot(lines, [node(1, 2 * SLOTS)]))) == holds, other_us
+
+
+def test_so_many_wait_as_nodes_have_in_hand_four_times() -> None:
+    """A round looks at few tasks where they find little room."""
+    for count, holds in ((31, False), (32, True)):
+        assert bool(given(deep(1, expected_us=10_000, count=count))) == holds
+
+
+def test_a_run_time_that_is_learnt_anew_changes_a_grant_only_if_it_is_another() -> None:
+    (found,) = grants(seen := deep(1, expected_us=10_000), decided(seen), CONF, ())
+    for expected_us, milli in ((10_080, 125), (10_900, 125), (11_100, 139), (9_920, 124)):
+        seen = deep(1, expected_us=expected_us)
+        (again,) = grants(seen, decided(seen), CONF, (found,))
+        assert (found.slot_milli, again.slot_milli) == (125, milli)
 
 
 @pytest.mark.parametrize(
@@ -193,12 +245,11 @@ def test_each_kind_lacks_what_it_lacks() -> None:
     }
     one = node(1, slots={WorkKind.PROCESS: SLOTS, WorkKind.COROUTINE: 32}, **holds)
     seen = snapshot(lines, [one], [TenantView(tenant_id=n, weight=1) for n in (1, 2)])
-    batch = BATCH_US // SHORT
     both = [
         grant(1),
         Grant(node_id=1, line_id=2, handler_id=1, kind=WorkKind.COROUTINE, slot_milli=1000, batch=1, in_hand=31),
     ]
-    both[0] = replace(both[0], batch=batch, in_hand=IN_HAND * batch * SLOTS)
+    both[0] = replace(both[0], batch=BATCH, in_hand=IN_HAND * BATCH * SLOTS)
     assert Grant.lacking(seen.nodes, both) == {(1, WorkKind.PROCESS): 0, (1, WorkKind.COROUTINE): 1}
     plan = decided(seen)
     assert {each.kind for each in plan.decisions} == {WorkKind.PROCESS, WorkKind.COROUTINE}
