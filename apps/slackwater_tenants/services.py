@@ -168,11 +168,14 @@ def pause_by_platform(row: QuerySet[Any], *, paused: bool) -> bool:
     return row.update(paused=paused, paused_by_itself=False) == 1
 
 
-def pause_by_itself(row: QuerySet[Any], *, paused: bool) -> None:
-    """Pause or resume one row on the tenant's own behalf. ``NotGranted`` where the platform paused it."""
+def pause_by_itself(rows: QuerySet[Any], *, paused: bool) -> None:
+    """Pause or resume a tenant, or the rows that it sees as one line, on the tenant's own behalf.
+
+    ``NotGranted`` where it all stays paused, for the platform paused it.
+    """
     before = {"paused": False} if paused else {"paused": True, "paused_by_itself": True}
-    row.filter(**before).update(paused=paused, paused_by_itself=paused)
-    if not paused and row.values_list("paused", flat=True).get():
+    rows.filter(**before).update(paused=paused, paused_by_itself=paused)
+    if not paused and not rows.filter(paused=False).exists():
         raise NotGranted("the platform's operators have paused it, and only they can resume it", field="paused")
 
 

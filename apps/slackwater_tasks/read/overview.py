@@ -91,7 +91,7 @@ def _node(node: Node) -> dict[str, Any]:
 
 
 LINES = named("""
-SELECT array_agg(n.id), n.category, r.slug, bool_and(n.paused), bool_and(n.paused_by_itself), sum(w.ready)::int,
+SELECT array_agg(n.id), n.category, r.slug, bool_and(n.paused), bool_or(n.paused_by_itself), sum(w.ready)::int,
     min(w.oldest)
 FROM slackwater_tasks_line n JOIN slackwater_resources_tier r ON r.id = n.tier_id
 CROSS JOIN LATERAL (

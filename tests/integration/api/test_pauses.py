@@ -77,6 +77,44 @@ def test_a_line_is_paused_by_its_tenant_and_by_the_platform(acme: ApiClient) -> 
         assert acme.get(nowhere).status == 404
 
 
+def test_a_line_of_several_sets_of_labels_is_paused_and_goes_on_as_one(acme: ApiClient) -> None:
+    path = "/queues/delayable/basic"
+    acme.task()
+    acme.task(require_labels=["gpu"])
+    own_share = {"share_weight": 2, "tasks": [{"name": "t", "handler": HANDLER}]}
+    assert acme.post("/workflows", own_share).status == 201
+    plain, *others = Line._plain.order_by("pk")
+    assert len(others) == 2
+    assert paused(acme.patch(path, {"paused": True})) == (True, "organization")
+    for _ in range(2):
+        again = acme.call("PATCH", path, {"paused": False}, Idempotency_Key="go on")
+        assert paused(again) == (False, None)
+    assert not Line._plain.filter(paused=True).exists()
+
+    # What the platform paused stays so; the rest is the tenant's, and is what the line shows.
+    assert set_line_paused(plain, paused=True)
+    assert paused(acme.get(path)) == paused(acme.patch(path, {"paused": False})) == (False, None)
+    assert paused(acme.patch(path, {"paused": True})) == (True, "organization")
+    assert paused(acme.patch(path, {"paused": False})) == (False, None)
+    assert list(Line._plain.filter(paused=True)) == [plain]
+    for line in others:
+        assert set_line_paused(line, paused=True)
+    refused = acme.patch(path, {"paused": False})
+    assert (refused.status, refused.code, paused(acme.get(path))) == (403, "not_granted", (True, "platform"))
+
+
+def test_the_command_pauses_every_set_of_labels_of_a_line(acme: ApiClient) -> None:
+    acme.task()
+    acme.task(require_labels=["gpu"])
+    acme.patch("/queues/delayable/basic", {"paused": True})
+    for command, before in (("pause", True), ("pause", False), ("resume", True), ("resume", False)):
+        out = StringIO()
+        call_command(command, "line", "delayable/basic", "--json", stdout=out)
+        assert json.loads(out.getvalue())["changed"] is before
+        shown = (True, "platform") if command == "pause" else (False, None)
+        assert paused(acme.get("/queues/delayable/basic")) == shown
+
+
 def test_an_operator_of_a_tenant_pauses_a_line_and_no_viewer_does(acme: ApiClient) -> None:
     acme.task()
     for role, status in (("viewer", 403), ("operator", 200)):
