@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Q, QuerySet, Value
 from django.db.models.expressions import OrderBy
+from django.db.models.functions import NullIf
 from django.http import QueryDict
 from drf_spectacular.utils import OpenApiParameter
 
@@ -50,6 +51,11 @@ class Column:
     """Its name in an item, where that is not the name it is sorted by."""
     may_lack: bool = False
     """Whether a row may have none; an index in plain order serves only the columns that always have one."""
+
+    @property
+    def lacking(self) -> Q:
+        """The rows that have none: a text is empty then, and shown as null."""
+        return Q(**{self.column: ""} if self.kind is str else {f"{self.column}__isnull": True})
 
 
 def moment(text: str) -> datetime:
@@ -153,14 +159,14 @@ class PagedList:
         if of == last:
             return Q(**{f"{of}__{beyond}": value})
         if value is None:
-            return Q(**{f"{of}__isnull": True, f"{last}__{beyond}": tie})
+            return column.lacking & Q(**{f"{last}__{beyond}": tie})
         after = Q(**{f"{of}__{beyond}": value}) | Q(**{of: value, f"{last}__{beyond}": tie})
-        return after | Q(**{f"{of}__isnull": True}) if column.may_lack else after
+        return after | column.lacking if column.may_lack else after
 
 
 def _by(column: Column, descending: bool) -> OrderBy:
     last = True if column.may_lack else None
-    of = F(column.column)
+    of = NullIf(column.column, Value("")) if column.may_lack and column.kind is str else F(column.column)
     return of.desc(nulls_last=last) if descending else of.asc(nulls_last=last)
 
 

@@ -144,6 +144,37 @@ def test_pages_in_any_order_hold_each_task_once(acme: ApiClient, sort: str) -> N
     assert [row[name] is None for row in seen] == sorted(row[name] is None for row in seen)
 
 
+def every(client: ApiClient, path: str, name: str) -> list[Any]:
+    """What all pages of a list show, two a page."""
+    seen: list[Any] = []
+    cursor: str | None = ""
+    while cursor is not None:
+        page = client.get(f"{path}&limit=2&cursor={cursor}")
+        assert page.status == 200, page.body
+        seen += [row[name] for row in page.body["items"]]
+        cursor = page.body["next_cursor"]
+    return seen
+
+
+@pytest.mark.parametrize("kind", ["tasks", "workflows", "webhooks"])
+def test_what_has_no_text_to_sort_by_comes_last_and_none_is_missed(acme: ApiClient, kind: str) -> None:
+    field = "url" if kind == "webhooks" else "name"
+    values = ["https://example.org/b", None, "https://example.org/a", None, "https://example.org/c", None, None]
+    for value in values:
+        given = {field: value} if value else {}
+        body = {
+            "tasks": {"handler": HANDLER, "tags": ["T"], **given},
+            "workflows": {"tasks": [{"name": "t", "handler": HANDLER}], "tags": ["T"], **given},
+            "webhooks": {"channel": "webhook" if value else "email", "events": ["task.failed"], **given},
+        }[kind]
+        assert acme.post(f"/{kind}", body).status == 201
+    path = f"/{kind}?" if kind == "webhooks" else f"/{kind}?tag=T&"
+    there = sorted(value for value in values if value)
+    assert every(acme, f"{path}sort={field}", field) == [*there, *[None] * 4]
+    assert every(acme, f"{path}sort=-{field}", field) == [*there[::-1], *[None] * 4]
+    assert len(set(every(acme, f"{path}sort={field}", "id"))) == len(values)
+
+
 def test_a_cursor_belongs_to_its_order(acme: ApiClient) -> None:
     for _ in range(2):
         acme.task()

@@ -64,7 +64,7 @@ TASKS = PagedList(
     columns={
         "submitted_at": BY_AGE,
         "finished_at": Column("finished_at", moment, may_lack=True),
-        "name": Column("name"),
+        "name": Column("name", may_lack=True),
         "priority": Column("priority", whole),
     },
     default="-submitted_at",

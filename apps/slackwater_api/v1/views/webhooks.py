@@ -53,7 +53,7 @@ def _delivery(row: Delivery) -> dict[str, Any]:
 
 WEBHOOKS = PagedList(
     present=each(shown),
-    columns={"created_at": BY_AGE, "updated_at": Column("updated_at", moment), "url": Column("url")},
+    columns={"created_at": BY_AGE, "updated_at": Column("updated_at", moment), "url": Column("url", may_lack=True)},
     default="-created_at",
 )
 LOG = PagedList(

@@ -43,7 +43,7 @@ WORKFLOWS = PagedList(
     filters=WorkflowFilter,
     columns={
         "submitted_at": BY_AGE,
-        "name": Column("name"),
+        "name": Column("name", may_lack=True),
         "finished_at": Column("finished_at", moment, may_lack=True),
         "task_count": Column("task_count", whole),
         "edge_count": Column("edge_count", whole),
