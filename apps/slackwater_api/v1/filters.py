@@ -11,6 +11,7 @@ import django_filters
 from django import forms
 from django.db.models import Q, QuerySet
 from django.http import QueryDict
+from django_filters.fields import BaseCSVField
 from drf_spectacular.utils import OpenApiParameter
 
 from scheduler_ext.core.errors import InvalidInput
@@ -46,7 +47,21 @@ class OneOf(django_filters.ChoiceFilter):  # type: ignore[misc]
         super().__init__(choices=[(word, word) for word in self.known], **more)
 
 
-class SomeOf(django_filters.BaseInFilter, OneOf):  # type: ignore[misc]
+class _PartsField(BaseCSVField):  # type: ignore[misc]
+    def clean(self, value: Any) -> Any:
+        """Its parts, each checked; none may be empty, which Django takes for nothing asked."""
+        if value and not all(part.strip() for part in value):
+            raise forms.ValidationError("must have something before and after each comma")
+        return super().clean(value)
+
+
+class _Several(django_filters.BaseInFilter):  # type: ignore[misc]
+    """Several values, separated by commas."""
+
+    base_field_class = _PartsField
+
+
+class SomeOf(_Several, OneOf):
     """Several of a few words, separated by commas."""
 
     def __init__(self, known: Sequence[str], **more: Any) -> None:
@@ -87,7 +102,7 @@ def exact_name(column: str = "name", longest: int = 200) -> django_filters.CharF
     return text(column, longest, "The exact name.")
 
 
-class Ids(django_filters.BaseInFilter, django_filters.UUIDFilter):  # type: ignore[misc]
+class Ids(_Several, django_filters.UUIDFilter):  # type: ignore[misc]
     """Several ids, separated by commas."""
 
 
@@ -209,7 +224,7 @@ def schema_in_body(each: django_filters.Filter) -> dict[str, Any]:
     one = {**_schema(each), **({} if isinstance(each, OneOf) else {"minLength": 1})}
     if isinstance(each, django_filters.NumberFilter):
         one = {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"}
-    most = {} if isinstance(each, django_filters.BaseInFilter) else {"maxItems": 1}
+    most = {} if isinstance(each, _Several) else {"maxItems": 1}
     return {"oneOf": [one, {"type": "array", "minItems": 1, **most, "items": one}]}
 
 
@@ -283,7 +298,7 @@ def matching_tasks(wanted: Any, where: str = "filter") -> QuerySet[Any]:
         values = value if isinstance(value, list) else [value]
         if not values or not all(isinstance(entry, str) and entry for entry in values):
             raise InvalidInput("must be a string or an array of strings", field=f"{where}.{name}")
-        if len(values) > 1 and not isinstance(TaskFilter.base_filters[name], django_filters.BaseInFilter):
+        if len(values) > 1 and not isinstance(TaskFilter.base_filters[name], _Several):
             raise InvalidInput("takes one value", field=f"{where}.{name}")
         query[name] = ",".join(values)
     try:

@@ -24,6 +24,42 @@ from tests.support.schedules import make
 pytestmark = pytest.mark.django_db
 
 
+# -- what filters refuse ----------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("stray", ["{},", ",{}", "{},,{}", ",", "{}, "])
+@pytest.mark.parametrize(
+    ("path", "field", "word"),
+    [
+        ("/tasks", "state", "succeeded"),
+        ("/tasks", "status", "done"),
+        ("/tasks", "id", str(UUID(int=0))),
+        ("/workflows/{workflow}/tasks", "state", "ready"),
+        ("/workflows", "status", "done"),
+        ("/dead-letters", "outcome", "failed"),
+        ("/schedules/{schedule}/firings", "outcome", "skipped"),
+        ("/webhooks/{webhook}/deliveries", "event", "ping"),
+    ],
+)
+def test_a_comma_too_many_is_refused(acme: ApiClient, path: str, field: str, word: str, stray: str) -> None:
+    task = {"handler": HANDLER}
+    made = {
+        "workflow": acme.post("/workflows", {"tasks": [{"name": "t", **task}]}).body["id"],
+        "schedule": acme.post("/schedules", {"name": "a", "kind": "daily", "task": task}).body["id"],
+        "webhook": acme.post("/webhooks", {"channel": "email", "events": ["task.failed"]}).body["id"],
+    }
+    path = path.format(**made)
+    assert acme.get(f"{path}?{field}={word},{word}").status == 200
+    refused = acme.get(f"{path}?{field}={stray.replace('{}', word)}")
+    assert (refused.status, refused.code, refused.body["field"]) == (422, "invalid_input", field)
+
+
+def test_a_comma_too_many_in_a_filter_of_many_tasks_is_refused(acme: ApiClient) -> None:
+    acme.task(tags=["x"])
+    for state in ("ready,scheduled,", ["ready", ","], [",ready"]):
+        refused = acme.post("/tasks/cancel", {"filter": {"state": state, "tag": "x"}})
+        assert (refused.status, refused.body["field"]) == (422, "filter.state"), state
+    assert acme.get("/tasks").body["items"][0]["state"] == "ready"
+
+
 # -- what lists can be narrowed by ------------------------------------------------------------------------------------
 def test_schedules_are_narrowed_by_kind_handler_and_pause(acme: ApiClient) -> None:
     one = {"name": "a", "kind": "daily", "task": {"handler": HANDLER}}
