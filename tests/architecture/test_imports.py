@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIENTS = {"celery", "kombu", "redis"}
-SITE = {"unfold", "rest_framework", "drf_spectacular", "slackwater_api", "jsonschema"}
+SITE = {"unfold", "rest_framework", "drf_spectacular", "slackwater_api", "jsonschema", "jsonschema_rs"}
 
 LOAD = """
 import json, sys

@@ -25,6 +25,15 @@ USE: Final = ("version", "parameters", "name", "tags", "metadata")
 MAX_BYTES: Final = 1_048_576
 MAX_VERSIONS: Final = 1_000
 """The most versions of all templates of a tenant together."""
+MAX_PATTERNS: Final = 100
+MAX_STATES: Final = 262_144
+"""The most bytes that an expression takes when compiled, some hundred for each of its states."""
+MAX_MATCHED: Final = 8 * 2**30
+"""The most such bytes times letters that a check matches: within a second, as nobody else is answered meanwhile."""
+NO_PATTERN: Final = (
+    "must be a regular expression that is matched in linear time: without look-around and back-references, and with "
+    "small counts ({1,100}; maxLength bounds a length for nothing)"
+)
 
 
 def store(tenant: Tenant, data: Any, *, actor: str = "") -> tuple[WorkflowTemplate, bool]:
@@ -112,23 +121,43 @@ def submit(tenant: Tenant, name: str, data: Any, *, actor: str = "") -> Submissi
 # -- parameters -------------------------------------------------------------------------------------------------------
 def _schema(given: dict[str, Any]) -> dict[str, Any]:
     """The schema of the parameters: an object without further ones; ``InvalidInput`` if it is no such schema."""
-    from jsonschema import Draft202012Validator  # on first use: it is large, and few processes meet a template
-    from jsonschema.exceptions import SchemaError
-
     schema = {"type": "object", "properties": {}, "additionalProperties": False, **given}
     if schema["type"] != "object" or not isinstance(schema["properties"], dict):
         raise DoesNotFit("must be the JSON Schema of an object: type and properties", field="parameters")
     if any(isinstance(node, Mapping) and ("$ref" in node or "$dynamicRef" in node) for node in _nodes(schema)):
         raise DoesNotFit("must refer to nothing: write each schema in its place", field="parameters")
-    try:
-        Draft202012Validator.check_schema(schema)
-    except SchemaError as error:
-        path = "".join(f".{step}" for step in error.absolute_path)
-        raise DoesNotFit(f"is no JSON Schema: {error.message}"[:500], field=f"parameters{path}") from None
+    if _patterns(schema) > MAX_PATTERNS:
+        raise DoesNotFit(f"has at most {MAX_PATTERNS} regular expressions", field="parameters")
+    _compiled(schema)
     for name, each in schema["properties"].items():
         if isinstance(each, dict) and "default" in each:
             _check_value(each, each["default"], f"parameters.properties.{name}.default")
     return schema
+
+
+def _patterns(schema: Any) -> int:
+    """How many regular expressions a schema has."""
+    nodes = [node for node in _nodes(schema) if isinstance(node, Mapping)]
+    names = [node["patternProperties"] for node in nodes if isinstance(node.get("patternProperties"), Mapping)]
+    return sum("pattern" in node for node in nodes) + sum(map(len, names))
+
+
+def _compiled(schema: Any, most_states: int = MAX_STATES) -> Any:
+    """The validator of a schema; ``DoesNotFit`` names the place in it that is none.
+
+    Its regular expressions are matched in linear time. Those that no such engine knows, or that are larger than
+    ``most_states``, are refused.
+    """
+    # On first use: it is large, and few processes meet a template.
+    from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
+
+    try:
+        linear = RegexOptions(size_limit=most_states)
+        return Draft202012Validator(schema, pattern_options=linear, validate_formats=True, offline=True)
+    except ValidationError as error:
+        path = "".join(f".{step}" for step in error.instance_path)
+        why = NO_PATTERN if (error.kind.name, error.kind.value) == ("format", "regex") else error.message
+        raise DoesNotFit(f"is no JSON Schema: {why}"[:500], field=f"parameters{path}") from None
 
 
 def _values(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -145,18 +174,25 @@ def _values(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     for name in schema.get("required", ()):
         if name not in values:
             raise DoesNotFit("must be given: the template needs it", field=f"parameters.{name}")
+    try:
+        _compiled(schema)
+    except DoesNotFit as error:  # stored when more was allowed
+        raise DoesNotFit(f"store the template anew: its {error.field} {error}"[:500], field="parameters") from None
     _check_value(schema, values, "parameters")
     return values
 
 
 def _check_value(schema: Any, value: Any, path: str) -> None:
-    from jsonschema import Draft202012Validator, FormatChecker
-    from jsonschema.exceptions import best_match
-
-    error = best_match(Draft202012Validator(schema, format_checker=FormatChecker()).iter_errors(value))
-    if error is not None:
-        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
-        raise DoesNotFit(f"does not fit: {error.message}"[:500], field=path + steps)
+    # Matching takes the states of an expression times the letters: the longer the value, the fewer states.
+    letters = _patterns(schema) * len(json.dumps(value))
+    try:
+        validator = _compiled(schema, min(MAX_STATES, MAX_MATCHED // max(letters, 1)))
+    except DoesNotFit:
+        raise TooLarge("is too long for the regular expressions of the template", field=path) from None
+    outermost = min(validator.iter_errors(value), key=lambda error: len(error.instance_path), default=None)
+    if outermost is not None:
+        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in outermost.instance_path)
+        raise DoesNotFit(f"does not fit: {outermost.message}"[:500], field=path + steps)
 
 
 # -- what is submitted ------------------------------------------------------------------------------------------------

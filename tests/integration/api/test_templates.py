@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slackwater_tasks.models import Task
+from slackwater_tasks.models import Task, WorkflowTemplate
 from tests.support.api import HANDLER, Answer, ApiClient, client_of, ids
 
 pytestmark = pytest.mark.django_db
@@ -62,6 +62,14 @@ def test_versions_are_kept_by_name(acme: ApiClient) -> None:
             {"parameters": {"properties": {"day": {"type": "integer", "default": "x"}}}},
             "parameters.properties.day.default",
         ),
+        ({"parameters": {"properties": {"day": {"pattern": "^(?!x)"}}}}, "parameters.properties.day.pattern"),
+        ({"parameters": {"properties": {"day": {"pattern": r"(a)\1"}}}}, "parameters.properties.day.pattern"),
+        ({"parameters": {"properties": {"day": {"pattern": "(.{999}){999}"}}}}, "parameters.properties.day.pattern"),
+        (
+            {"parameters": {"properties": {"day": {"patternProperties": {"(?=a)": {}}}}}},
+            "parameters.properties.day.patternProperties.(?=a)",
+        ),
+        ({"parameters": {"properties": {"day": {"anyOf": [{"pattern": "a"}] * 101}}}}, "parameters"),
         ({"workflow": {"tasks": [{"name": "a", "handler": {"$param": "nobody"}}]}}, "workflow"),
         ({"workflow": {"tasks": []}}, "workflow.tasks"),
         ({"parameters": {}, "workflow": {"tasks": [{"name": "a"}]}}, "workflow.tasks[0].handler"),
@@ -111,3 +119,57 @@ def test_a_schedule_fires_a_template(acme: ApiClient) -> None:
     assert task.args == [fired.body["fire_at"]]
     assert acme.get(f"/workflows/{fired.body['workflow_id']}").body["name"] == "nightly"
     assert acme.post(f"/schedules/{made.body['id']}/run").status == 409, "its overlap rule"
+
+
+ONE_TASK = {"tasks": [{"name": "a", "handler": HANDLER, "args": [{"$param": "a"}]}]}
+SLOW = "(a+)+$"
+CAUGHT = "a" * 40 + "!"
+"""What an engine that tries one way after the other would match with ``SLOW`` for hours."""
+
+
+@pytest.mark.parametrize(
+    ("schema", "fits", "wrong"),
+    [
+        ({"type": "string", "pattern": SLOW}, "aaa", CAUGHT),
+        ({"patternProperties": {SLOW: {}}, "additionalProperties": False}, {"aaa": 1}, {CAUGHT: 1}),
+        ({"patternProperties": {SLOW: {}}, "unevaluatedProperties": False}, {"aaa": 1}, {CAUGHT: 1}),
+        ({"type": "string", "format": "regex"}, SLOW, "(" * 5_000),
+        ({"type": "number", "multipleOf": 0.1}, 10**401, 0.05),
+        ({"type": "number", "multipleOf": 0.3}, 0.9, 10**401),
+        ({"type": "integer", "maximum": 1.5}, 1, 10**401),
+    ],
+    ids=["pattern", "names", "other_names", "format", "a_long_multiple", "no_multiple", "too_long_a_number"],
+)
+def test_no_parameter_holds_the_process_up(acme: ApiClient, schema: Any, fits: Any, wrong: Any) -> None:
+    """Whatever a tenant writes as its schema: what does not fit is told at once, by the parameter's name."""
+    assert store(acme, {"name": "x", "parameters": {"properties": {"a": schema}}, "workflow": ONE_TASK}).status == 201
+    refused = acme.post("/workflow-templates/x/submit", {"parameters": {"a": wrong}})
+    assert (refused.status, refused.body["field"]) == (422, "parameters.a"), refused.body
+    assert acme.post("/workflow-templates/x/submit", {"parameters": {"a": fits}}).status == 201
+    with_default = {"properties": {"a": {**schema, "default": wrong}}}
+    refused = store(acme, {"name": "x", "parameters": with_default, "workflow": ONE_TASK})
+    assert (refused.status, refused.body["field"]) == (422, "parameters.properties.a.default"), refused.body
+
+
+def test_what_an_expression_is_matched_with_is_bounded(acme: ApiClient) -> None:
+    """Even in linear time: its states, times the letters, would be half a minute for a million."""
+    for name, pattern in (("plain", "^[ab]+$"), ("states", "(a|b)*a(a|b){999}$")):
+        given = {"properties": {"a": {"type": "string", "pattern": pattern}}}
+        assert store(acme, {"name": name, "parameters": given, "workflow": ONE_TASK}).status == 201
+        made = acme.post(f"/workflow-templates/{name}/submit", {"parameters": {"a": "ab" * 1_000}})
+        assert made.status == 201
+    long = {"parameters": {"a": "ab" * 50_000}}
+    assert acme.post("/workflow-templates/plain/submit", long).status == 201
+    refused = acme.post("/workflow-templates/states/submit", long)
+    assert (refused.status, refused.body["field"]) == (413, "parameters"), refused.body
+
+
+def test_a_template_of_before_says_what_no_longer_goes(acme: ApiClient) -> None:
+    given = {"type": "object", "properties": {"a": {"pattern": "^(?!x)"}, "b": {"pattern": SLOW}}}
+    for name, properties in (("old", given["properties"]), ("fine", {"a": {"pattern": SLOW}})):
+        stored = {**given, "properties": properties}
+        WorkflowTemplate(tenant=acme.tenant, name=name, version=1, parameters=stored, workflow=ONE_TASK).save()
+    refused = acme.post("/workflow-templates/old/submit", {"parameters": {"a": "a"}})
+    assert (refused.status, refused.body["field"]) == (422, "parameters"), refused.body
+    assert "properties.a.pattern" in refused.body["detail"]
+    assert acme.post("/workflow-templates/fine/submit", {"parameters": {"a": "a"}}).status == 201
