@@ -20,7 +20,7 @@ from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.task import handlers
 from scheduler_ext.task.celery_json import CALL, ERRBACK
 from scheduler_ext.task.celery_options import fields_of_call, meant
-from scheduler_ext.task.publishing import MAPS
+from scheduler_ext.task.in_flight import MAPS
 from scheduler_ext.task.references import MARK
 
 ACCUMULATE: Final = "celery.accumulate"

@@ -17,21 +17,20 @@ from functools import wraps
 from typing import Any, Protocol
 
 from celery import Celery
-from celery.canvas import Signature, _chain, chord, group, maybe_signature
+from celery._state import get_current_worker_task
+from celery.canvas import Signature, _chain, chord, group
 from celery.exceptions import Ignore
 from celery.utils import uuid
 from kombu.utils.functional import maybe_list
 
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.work import Started
-from scheduler_ext.task import handlers, results
+from scheduler_ext.task import handlers, in_flight, results
 from scheduler_ext.task.celery_json import CALL
 from scheduler_ext.task.celery_options import meant, soft_limit
 from scheduler_ext.task.context import TaskContext
+from scheduler_ext.task.in_flight import CANVASES, LINKS, MAPS
 from scheduler_ext.task.running import task as running_task
-
-LINKS = ("link", "link_error")
-MAPS = ("celery.map", "celery.starmap")
 
 
 class Ledger(results.Results, Protocol):
@@ -122,8 +121,13 @@ class Publishing:
             raise Replaced(name, args or (), kwargs or {})
         if running is not None and task_id == running.task_id:
             return self._again(running, name, args, kwargs, {**options, **timing})
+        step = running is None and in_flight.is_step(task_id, options, may_replace=self.runs_handler())
         if not self.is_handler(name):
-            self._check_plain(name, kwargs, options)
+            if not step:
+                self._check_plain(name, kwargs, options)
+            return self.send(name, args, kwargs, task_id=task_id, **timing, **options)
+        if step:
+            options["headers"] = {**(options.get("headers") or {}), in_flight.GOES_ON: True}
             return self.send(name, args, kwargs, task_id=task_id, **timing, **options)
         if options.get("replaced_task_nesting"):
             raise InvalidInput(f"a task outside of the ledger cannot be replaced by the handler {name}")
@@ -180,6 +184,11 @@ class Publishing:
                 raise InvalidInput(
                     f"{name} is an ordinary Celery task: the handler {leaf} cannot follow or be part of it"
                 )
+
+    def runs_handler(self) -> bool:
+        """Whether a message for a durable task runs in this thread: a step of a canvas that began before it was one."""
+        task = get_current_worker_task()
+        return task is not None and self.is_handler(task.name)
 
     def concerns(self, canvas: Signature[Any]) -> bool:
         """Whether a canvas has handlers in it."""
@@ -267,6 +276,9 @@ def _lead(kind: Any) -> None:
         if running is not None and self.options.get("replaced_task_nesting"):
             publishing.ledger.go_on_as(self, running)
             raise GoesOn("replaced by a canvas")
+        if running is None and in_flight.is_step(self, options, may_replace=publishing.runs_handler()):
+            with in_flight.publishing_steps():
+                return original(self, args, kwargs, **options)
         kwargs = dict(kwargs or {})
         canvas = self if kind is not chord or "body" not in kwargs else chord(self.tasks, kwargs.pop("body"))
         if not publishing.concerns(canvas):
@@ -282,25 +294,9 @@ def _arguments(request: Any) -> tuple[list[Any], dict[str, Any]]:
 
 def leaves(found: Any) -> Iterator[str]:
     """The names of all tasks in a signature, a canvas, or a list of such."""
-    if not found:
-        return
-    if isinstance(found, (list, tuple)):
-        for one in found:
-            yield from leaves(one)
-        return
-    signature: Any = maybe_signature(found)
-    inner = signature.get("kwargs") or {}
-    if signature.get("subtask_type") in ("chain", "group", "chord"):
-        header = inner.get("header")
-        yield from leaves(list(inner.get("tasks") or ()))
-        yield from leaves(header if not isinstance(header, (list, tuple)) else list(header))
-        yield from leaves(inner.get("body"))
-    else:
-        yield signature["task"]
-        if signature["task"] in MAPS:
-            yield from leaves(inner.get("task"))
-    for option in LINKS:
-        yield from leaves((signature.get("options") or {}).get(option))
+    for part in in_flight.parts(found):
+        if part.get("subtask_type") not in CANVASES:
+            yield part["task"]
 
 
 def leads_to(name: str, kwargs: Any, options: Mapping[str, Any]) -> Iterator[str]:

@@ -20,6 +20,7 @@ from scheduler_ext.dispatch.messages import Seen
 from scheduler_ext.dispatch.node_cleanup import mend_queues
 from scheduler_ext.dispatch.refusals import Kind, refusals
 from scheduler_ext.task import handlers, publishing
+from scheduler_ext.task.in_flight import GOES_ON
 from scheduler_ext.worker.broker_guard import guarded
 
 log = logging.getLogger(__name__)
@@ -141,7 +142,8 @@ class OpenConsumer(Consumer):
         """Submit what a message asks for, once. A step of a canvas that began before goes on as it began."""
         args, kwargs, embed = message.payload if payload is None else (payload.get("args"), payload.get("kwargs"), {})
         headers = message.headers or {}
-        if before is not None and (headers.get("group") or any((embed or {}).values())):
+        step = headers.get("group") or headers.get(GOES_ON) or any((embed or {}).values())
+        if before is not None and step:
             before(message, payload, *how)
             return
         found, task_id = publishing.of(self.app), headers.get("id") or (payload or {}).get("id")

@@ -16,6 +16,7 @@ from scheduler_ext.core.errors import ConfigurationError, InvalidInput
 from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import NEVER_AGAIN, Started
 from scheduler_ext.task import handlers, publishing
+from scheduler_ext.task.in_flight import GOES_ON
 from scheduler_ext.worker.child.handler_call import Bodies, End
 from scheduler_ext.worker.consumer import OpenConsumer
 from tests.support import calling
@@ -267,6 +268,7 @@ def test_a_pattern_makes_a_task_durable(ledger: Ledger, sent: list[str], monkeyp
 @pytest.mark.parametrize(("embed", "headers", "taken"), [
     ({}, {"id": "m1", "eta": "2026-11-23T08:00:00+00:00"}, True), ({"callbacks": None, "chain": None}, {"id": "m1"}, True),
     ({"chord": {"task": "p.add"}}, {"id": "m1"}, False), ({}, {"id": "m1", "group": "g"}, False),
+    ({}, {"id": "m1", GOES_ON: True}, False),
 ])  # fmt: skip
 def test_a_message_from_before_is_submitted(
     ledger: Ledger, embed: dict[str, Any], headers: dict[str, Any], *, taken: bool

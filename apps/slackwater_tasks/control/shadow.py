@@ -24,7 +24,8 @@ from scheduler_ext.task import celery_json, handlers
 from scheduler_ext.task.arguments import Arguments
 from scheduler_ext.task.celery_json import CALL
 from scheduler_ext.task.celery_options import fields_of_call, meant, terms_of, unused
-from scheduler_ext.task.publishing import LINKS, leads_to
+from scheduler_ext.task.in_flight import LINKS
+from scheduler_ext.task.publishing import leads_to
 from scheduler_ext.task.running import task as running_task
 from scheduler_ext.task.signature import schema_of
 from slackwater_conf import conf

@@ -1,0 +1,135 @@
+"""Canvases that were called before their tasks became durable go on as Celery's, and what their tasks call is durable."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from slackwater_tasks.models import Task
+from tests.e2e.test_shop import plain
+from tests.support.platform import Platform
+from tests.support.waiting import wait_until
+
+pytestmark = pytest.mark.e2e
+
+FLIGHT = """
+import os
+from celery import Celery, chain, chord, group
+import slackwater
+
+app = Celery("flight", broker=os.environ["SHOP_REDIS"], backend=os.environ["SHOP_REDIS"])
+app.conf.result_extended = True
+
+def note(line):
+    with open(os.environ["NOTES"], "a") as file:
+        file.write(f"{line}\\n")
+
+@app.task(name="flight.add")
+def add(x, y):
+    return x + y
+
+@app.task(name="flight.total")
+def total(values):
+    return sum(values)
+
+@app.task(name="flight.boom")
+def boom(*_):
+    raise ValueError("boom")
+
+@app.task(name="flight.tell")
+def tell(value, *_):
+    note(f"told {value}")
+    return value
+
+@app.task(name="flight.heard")
+def heard(task_id):
+    note(f"heard {task_id}")
+
+@app.task(name="flight.again", bind=True, max_retries=1)
+def again(self, value):
+    if self.request.retries == 0:
+        raise self.retry(countdown=0.1)
+    return value
+
+@app.task(name="flight.becomes", bind=True)
+def becomes(self, value, many=False):
+    return self.replace(chain(add.s(value, 1), again.s(), add.s(1)) if many else add.s(value, 1))
+
+@app.task(name="flight.calls")
+def calls(value):
+    add.delay(value, 100)
+    chain(add.s(value, 200), add.s(1)).delay()
+    return value
+
+@app.task(name="other.through")
+def through(value):
+    return value
+
+if os.environ.get("DURABLE_HERE", "yes") == "yes":
+    slackwater.install(app, database_url=os.environ["PLAIN_DATABASE"], key="a key", tenant="acme", durable=["flight.*"])
+"""
+BEGUN = """
+import json
+from celery import chain, chord, group
+from flight import add, again, becomes, boom, calls, heard, tell, through, total
+
+def error(result):
+    try:
+        result.get(timeout=60)
+    except Exception as raised:
+        return f"{type(raised).__name__}: {raised}"
+
+pair = group(add.si(1, 2), add.si(3, 4))
+begun = {
+    "chain": add.s(1, 2) | add.s(2) | add.s(1),
+    "two": add.s(1, 2) | add.s(2),
+    "chord": chord([add.s(1, 2), add.s(3, 4)], total.s()),
+    "chord of chains": chord([add.s(1, 2) | add.s(1), add.s(3, 4) | add.s(1)], total.s() | add.s(1)),
+    "group inside": add.s(1, 2) | group(add.s(1), add.s(2)) | total.s() | add.s(1),
+    "group last": add.s(1, 2) | group(add.s(1), add.s(2) | add.s(3)),
+    "ordinary": through.s(1) | through.s() | add.s(2) | through.s() | add.s(1),
+    "retry": add.s(1, 2) | again.s() | add.s(1),
+    "replace": add.s(1, 2) | becomes.s() | add.s(1),
+    "replace many": add.s(1, 2) | becomes.s(many=True) | add.s(1),
+    "calls": add.s(1, 2) | calls.s() | add.s(1),
+}
+results = {name: canvas.delay() for name, canvas in begun.items()}
+linked = chain(add.s(1, 2), add.s(2).on_error(heard.s())).apply_async(link=[tell.s(), tell.s(0)])
+failed = {
+    "chain": chain(add.si(1, 2), boom.s().on_error(heard.s()), add.s(1)).delay(),
+    "chord": chord([add.s(1, 2), boom.s()], total.s().on_error(heard.s())).delay(),
+}
+found = {name: result.get(timeout=60) for name, result in results.items()}
+found["linked"] = linked.get(timeout=60)
+print("found", json.dumps(found), flush=True)
+print("failed", json.dumps({name: error(result) for name, result in failed.items()}), flush=True)
+print("heard", json.dumps([failed["chain"].parent.id, failed["chord"].id]), flush=True)
+"""
+
+
+def test_a_canvas_that_began_before_goes_on_as_celerys(
+    platform: Platform, database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    notes = tmp_path / "notes"
+    platform.env["NOTES"] = str(notes)
+    worker = plain(platform, database_url, redis_url, tmp_path, "flight", FLIGHT)
+    caller = platform.start("caller", [sys.executable, "-W", "ignore", "-c", BEGUN], DURABLE_HERE="no")
+    assert caller.wait(timeout=180) == 0, caller.output + worker.output
+    said = dict(
+        line.split(" ", 1) for line in caller.output.splitlines() if line.startswith(("found", "failed", "heard"))
+    )
+    assert json.loads(said["found"]) == {
+        "chain": 6, "two": 5, "chord": 10, "chord of chains": 13, "group inside": 10, "group last": [4, 8], "ordinary": 4,
+        "retry": 4, "replace": 5, "replace many": 6, "calls": 4, "linked": 5,
+    }  # fmt: skip
+    failed = json.loads(said["failed"])
+    assert failed["chain"] == "ValueError: boom"
+    assert "boom" in failed["chord"]
+    heard = [f"heard {task_id}" for task_id in json.loads(said["heard"])]
+    expected = sorted(["told 5", "told 5", *heard])
+    wait_until(lambda: sorted(notes.read_text().splitlines()) == expected, message="links and errbacks have run, once")
+    durable = Task._plain.order_by("handler").values_list("handler", flat=True)
+    assert list(durable) == ["flight.add"] * 3, "what the code of a step calls, and nothing else"
