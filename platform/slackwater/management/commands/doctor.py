@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from django.core.management.base import CommandParser
 from django.db import DatabaseError
@@ -19,13 +19,15 @@ from slackwater.moving import beat, doctor
 from slackwater.moving.findings import Verdict, worst
 from slackwater_tasks.read.shadow import compare
 
+NO_TASK: Final = "no task of the app was found"
+
 
 class Command(PlatformCommand):
     help = (
         "Read a Celery app: its tasks, canvases, calls and periodic tasks; say what carries over, what changes and what "
-        "is refused. Nothing is run, stored or changed. Exit code 1 when anything is refused. With --compare: say how what "
-        "Celery did with the tasks of SHADOW differs from what the ledger would have done; exit code 1 for what is lost, "
-        "doubled, refused, taken back or no JSON."
+        "is refused. Nothing is run, stored or changed. Exit code 1 when anything is refused, and an error "
+        "when the app has no task. With --compare: say how what Celery did with the tasks of SHADOW differs from what the "
+        "ledger would have done; exit code 1 for what is lost, doubled, refused, taken back or no JSON."
     )
     for_tenant = False
 
@@ -59,6 +61,7 @@ class Command(PlatformCommand):
         except DatabaseError as error:
             self.stderr.write(f"The periodic tasks of the database are not among them: {str(error).strip()}")
         counts = Counter({verdict.value: 0 for verdict in Verdict}) + Counter(one.verdict.value for one in found)
+        has_tasks = any(one.kind == "task" for one in found)
         shown = [one for one in found if options["all"] or one.verdict is not Verdict.CARRIES]
         if self.as_json:
             self.show(
@@ -69,8 +72,11 @@ class Command(PlatformCommand):
             )
         else:
             rows = [(one.verdict, one.subject, one.option, one.where, one.why) for one in shown]
-            self.show_table("", ("verdict", "what", "option", "where", "why"), rows, empty="Nothing changes.")
+            self.show_table("", ("verdict", "what", "option", "where", "why"), rows,
+                            empty="Nothing changes." if has_tasks else "")  # fmt: skip
             self.stdout.write(", ".join(f"{counts[one.value]} {one.value}" for one in Verdict))
+        if not has_tasks:
+            raise InvalidInput(NO_TASK, field="--task" if options["task"] else "app")
         if worst(found) is Verdict.REFUSED:
             raise SystemExit(1)
 
