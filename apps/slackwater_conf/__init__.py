@@ -5,10 +5,11 @@ The service fills it from the environment: the variable of a key is its name wit
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
@@ -16,8 +17,11 @@ from django.core.exceptions import ImproperlyConfigured
 from scheduler_ext.conf import SchedulerConf
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.labels import fault_in
+from scheduler_ext.dispatch import redis_client
 
 UNSET: Mapping[str, Any] = {}
+SLUG_FORM: Final = r"^[a-z0-9][a-z0-9-]{0,62}$"
+"""The name of a tenant, a plan, a pool or a cell in addresses and settings."""
 
 
 class WrongSetting(ImproperlyConfigured):
@@ -169,10 +173,22 @@ class Conf:
             raise WrongSetting("CAPACITY", "must be six numbers")
         if faults := [f"has {label!r}, which {fault}" for label in self.labels if (fault := fault_in(label))]:
             raise WrongSetting("LABELS", faults[0])
+        self._check_names()
         self._refuse_both()
         self._check_provider()
         if self.public_url.endswith("/"):
             object.__setattr__(self, "public_url", self.public_url.rstrip("/"))
+
+    def _check_names(self) -> None:
+        """Refuse an address of Redis and a tenant that can be none."""
+        try:
+            redis_client.check_url(self.redis_url)
+        except ValueError as error:
+            raise WrongSetting("REDIS_URL", f"cannot be used: {error}") from error
+        if self.tenant and not re.fullmatch(SLUG_FORM, self.tenant):
+            raise WrongSetting(
+                "TENANT", "must be the slug of a tenant: lower-case letters, digits and dashes, at most 63"
+            )
 
     def _check_provider(self) -> None:
         """Refuse a provider that could not be used, or that others could stand in for."""

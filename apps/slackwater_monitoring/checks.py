@@ -20,6 +20,8 @@ def check_alerts(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list
 
     try:
         rules()
-    except (ConfigurationError, ImproperlyConfigured) as error:
+    except ImproperlyConfigured:  # another setting, which its own check names
+        return []
+    except ConfigurationError as error:
         return [Error(f"SLACKWATER_ALERTS cannot be used: {error}", id="slackwater.E020")]
     return []

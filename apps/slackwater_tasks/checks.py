@@ -10,6 +10,8 @@ from django.apps import AppConfig
 from django.core import checks
 from django.core.checks import CheckMessage, Info, register
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.utils.connection import ConnectionDoesNotExist
 
 from scheduler_ext.core.errors import ConfigurationError
 from slackwater_conf import conf
@@ -35,6 +37,30 @@ def check_scheduler(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> l
         return [checks.Error(str(error), hint=HINT, id="slackwater.E002")]
     except ConfigurationError as error:
         return [checks.Error(f"SLACKWATER_SCHEDULER cannot be used: {error}", hint=HINT, id="slackwater.E001")]
+    return []
+
+
+@register("ledger")
+def check_ledger(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Check that ``LEDGER_ALIAS`` names a database, and one of PostgreSQL; asks it nothing."""
+    del app_configs, kwargs
+    try:
+        alias = conf().ledger_alias
+        vendor = connections[alias].vendor
+    except ConnectionDoesNotExist:
+        return [
+            checks.Error(f'SLACKWATER["LEDGER_ALIAS"] names no database of DATABASES: {alias!r}', id="slackwater.E003")
+        ]
+    except ImproperlyConfigured:  # another setting, which its own check names
+        return []
+    if vendor != "postgresql":
+        return [
+            checks.Error(
+                f'DATABASES["{alias}"] must be PostgreSQL, not {vendor}: the ledger is there',
+                hint='SLACKWATER["LEDGER_ALIAS"] names another database of DATABASES.',
+                id="slackwater.E004",
+            )
+        ]
     return []
 
 

@@ -13,9 +13,10 @@ from django.db.models import Q
 from django.db.models.functions import Now
 
 from scheduler_ext.core.labels import FORM
+from slackwater_conf import SLUG_FORM
 from slackwater_conf.columns import ArrayField
 
-SLUG = RegexValidator(r"^[a-z0-9][a-z0-9-]{0,62}$", "Lower-case letters, digits and dashes, at most 63.")
+SLUG = RegexValidator(SLUG_FORM, "Lower-case letters, digits and dashes, at most 63.")
 LABEL = RegexValidator(rf"^{FORM.pattern}$", "NAME or NAME=VALUE, without spaces and commas.")
 
 

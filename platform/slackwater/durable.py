@@ -58,7 +58,9 @@ def install(app: Celery, *, url: str = "", key: str = "", database_url: str = ""
         _set_up_django({
             "SLACKWATER_DATABASE_URL": database_url, "SLACKWATER_SECRET_KEY": key, "SLACKWATER_TENANT": tenant,
             "SLACKWATER_DURABLE": ",".join(durable), "SLACKWATER_SHADOW": ",".join(shadow),
-            "SLACKWATER_REDIS_URL": redis_url or str(app.conf.broker_url), ENVIRONMENT_VARIABLE: SETTINGS,
+            # What is only watched needs no Redis: its broker may be any.
+            "SLACKWATER_REDIS_URL": redis_url or (str(app.conf.broker_url) if durable else ""),
+            ENVIRONMENT_VARIABLE: SETTINGS,
         })  # fmt: skip
     if durable:
         lead(app)

@@ -25,11 +25,22 @@ if TYPE_CHECKING:
     import redis.asyncio
     from redis import Redis, RedisError, ResponseError
 
-__all__ = ["DirectConnection", "Group", "Redis", "RedisError", "ResponseError", "connect", "connect_async", "group"]
+__all__ = [
+    "DirectConnection",
+    "Group",
+    "Redis",
+    "RedisError",
+    "ResponseError",
+    "check_url",
+    "connect",
+    "connect_async",
+    "group",
+]
 
 log = logging.getLogger(__name__)
 
 SCHEME = "sentinel://"
+ONE_SERVER: Final = ("redis://", "rediss://", "unix://")
 PORT = 26379
 MASTER = "mymaster"
 SENTINEL_TIMEOUT_S = 1.0
@@ -92,6 +103,18 @@ def group(url: str) -> Group | None:
         password=unquote(password) or None, database=int(database),
         sentinel_password=options.get("sentinel_password"),
     )  # fmt: skip
+
+
+def check_url(url: str) -> None:
+    """Whether a client can be made of it: ``ValueError`` says what is wrong, without the password it may hold."""
+    if group(url) is not None:
+        return
+    if not url.startswith(ONE_SERVER):
+        raise ValueError(f"it must begin with {', '.join(ONE_SERVER)} or {SCHEME}")
+    try:
+        _ = urlsplit(url).port
+    except ValueError:
+        raise ValueError("its port must be a number from 0 to 65535") from None
 
 
 def _address(text: str) -> tuple[str, int]:

@@ -42,6 +42,9 @@ def _send(*commands: Sequence[Any]) -> bool:
     except redis_client.RedisError as error:
         log.debug("hint not sent: %s", error)
         return False
+    except Exception as error:  # noqa: BLE001 - what it tells of is stored, and who called would do it again
+        log.warning("hint not sent: %s: %s", type(error).__name__, error)
+        return False
     return True
 
 
@@ -90,3 +93,5 @@ def tell_changes(changes: Sequence[Change | tuple[Any, ...]]) -> None:
         change_feed.add(_client(conf().redis_url), keys(), changes)
     except redis_client.RedisError as error:
         log.debug("changes not told: %s", error)
+    except Exception as error:  # noqa: BLE001 - they are stored, and who called would make them again
+        log.warning("changes not told: %s: %s", type(error).__name__, error)

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from django.core.checks import run_checks
 from django.core.exceptions import ImproperlyConfigured
+from django.db import connections
+from django.db.backends.sqlite3.base import DatabaseWrapper
 
 from slackwater.settings.environment import given_settings
 from slackwater_conf import Conf, WrongSetting, conf
@@ -39,6 +41,10 @@ def test_the_scheduler_belongs_to_the_cell() -> None:
         ("ALERTS", [], "must be an object, not list"),
         ("TRACE_RATIO", 1.5, "must be from 0 to 1"),
         ("TRACE_BACKLOG", -1, "must not be negative"),
+        ("REDIS_URL", "http://x", "cannot be used: it must begin with redis://, rediss://, unix:// or sentinel://"),
+        ("REDIS_URL", "redis://:word@x:y/0", "cannot be used: its port must be a number from 0 to 65535"),
+        ("REDIS_URL", "sentinel:///0", "cannot be used: sentinel:// names no sentinel"),
+        ("TENANT", "No Such", "must be the slug of a tenant"),
         ("SCHEDULER", {"peak_permille": 0}, "cannot be used: peak_permille: must be from 1 to 1000"),
         ("SCHEDULER", {"nope": 0}, "cannot be used: nope: there is no such setting"),
         ("SCHEDULER", 3, "must be an object of settings"),
@@ -52,6 +58,25 @@ def test_what_cannot_be_is_refused_with_its_key(key: str, value: Any, why: str, 
     assert [(found.id, found.msg) for found in run_checks(tags=["scheduler"])] == [
         ("slackwater.E002", str(caught.value))
     ]
+    assert [found.id for found in run_checks() if "SLACKWATER" in found.msg] == ["slackwater.E002"], "once"
+
+
+def test_a_ledger_that_is_nowhere_or_not_postgresql_is_refused(settings: Any) -> None:
+    settings.SLACKWATER = {"LEDGER_ALIAS": "beside"}
+    assert [(found.id, found.msg) for found in run_checks(tags=["ledger"])] == [
+        ("slackwater.E003", "SLACKWATER[\"LEDGER_ALIAS\"] names no database of DATABASES: 'beside'")
+    ]
+    connections["beside"] = DatabaseWrapper({"NAME": ":memory:"}, "beside")
+    try:
+        (found,) = run_checks(tags=["ledger"])
+    finally:
+        del connections["beside"]
+    assert (found.id, found.msg) == (
+        "slackwater.E004", 'DATABASES["beside"] must be PostgreSQL, not sqlite: the ledger is there'
+    )  # fmt: skip
+    assert "LEDGER_ALIAS" in str(found.hint)
+    settings.SLACKWATER = {}
+    assert run_checks(tags=["ledger"]) == []
 
 
 def test_another_dictionary_counts_at_once(settings: Any) -> None:
@@ -87,6 +112,7 @@ def test_the_environment_fills_every_kind(monkeypatch: pytest.MonkeyPatch) -> No
     ("name", "value", "why"),
     [
         ("SLACKWATER_TRACE_RATIO", "2", "SLACKWATER_TRACE_RATIO must be from 0 to 1"),
+        ("SLACKWATER_REDIS_URL", "http://x", "SLACKWATER_REDIS_URL cannot be used: it must begin with redis://"),
         ("SLACKWATER_API_THREADS", "many", "SLACKWATER_API_THREADS must be a whole number"),
         ("SLACKWATER_SCHEDULER", '{"batch_max": 1000}', "SLACKWATER_SCHEDULER cannot be used: batch_max"),
     ],

@@ -9,13 +9,13 @@ from rest_framework import serializers as s
 from scheduler_ext.core.resources import DIMENSIONS
 from slackwater_api.v1.shapes.common import title
 from slackwater_api.v1.shapes.platform import PAUSED_BY
+from slackwater_conf import SLUG_FORM
 from slackwater_tenants.keys import MAX_ORIGINS, ORIGIN, TENANT_SCOPES
 from slackwater_tenants.models import ApiKey, Membership
 
 ROLES: list[str] = Membership.Role.values
 SCOPES: list[str] = ApiKey.Scope.values
 GIVEN: list[str] = sorted(TENANT_SCOPES)
-SLUG = r"^[a-z0-9][a-z0-9-]{0,62}$"
 
 
 class OrganizationOut(s.Serializer[Any]):
@@ -77,7 +77,7 @@ class OrganizationChange(s.Serializer[Any]):
 class TeamIn(s.Serializer[Any]):
     """A team to make."""
 
-    slug = s.RegexField(SLUG)
+    slug = s.RegexField(SLUG_FORM)
     name = title(120)
 
 
@@ -182,7 +182,7 @@ class TierChange(s.Serializer[Any]):
 class TierIn(TierChange):
     """A tier to make."""
 
-    name = s.RegexField(SLUG)
+    name = s.RegexField(SLUG_FORM)
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
         """CPU and memory are what no task can do without."""
