@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from django.db import transaction
 
@@ -18,6 +18,7 @@ from scheduler_ext.core.errors import SlackwaterError
 from scheduler_ext.core.labels import labels_of
 from scheduler_ext.core.run_times import TENANTS
 from scheduler_ext.core.states import Category
+from slackwater_resources.models import Tier
 from slackwater_tasks.control.edit import edit
 from slackwater_tasks.explain.explanation import predicted_start
 from slackwater_tasks.explain.queries import ROW
@@ -91,6 +92,8 @@ class _Seen:
     patience: list[tuple[int, int, dict[str, Any]]]
     """Categories and tolerances (ms) of the first task that the plan allows, each with its row."""
     limits: dict[str, Any]
+    derived: list[Tier]
+    """The groups' tiers that are made on first use."""
 
 
 def quote(tenant: Tenant, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -99,6 +102,7 @@ def quote(tenant: Tenant, make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         point = transaction.savepoint()
         seen = _look(tenant, make)
         transaction.savepoint_rollback(point)
+        _make_again(seen.derived)
         stop = time.monotonic() + FORECASTS_S
         starts = [
             _start(tenant, group.category, group, row, stop) for group, row in zip(seen.groups, seen.rows, strict=True)
@@ -124,7 +128,17 @@ def _look(tenant: Tenant, make: Callable[[], dict[str, Any]]) -> _Seen:
     groups = _groups(tenant.pk, fetch_all(GROUPS, [ids, tenant.pk]))
     rows = [_row(tenant, group.first) if n < MAX_ITEMS else None for n, group in enumerate(groups)]
     limits = _left(tenant)
-    return _Seen(answer, groups, rows, _variants(tenant, groups[0]) if groups else [], limits)
+    derived = list(Tier.objects.filter(pk__in={group.tier_id for group in groups}, derived=True))
+    return _Seen(answer, groups, rows, _variants(tenant, groups[0]) if groups else [], limits, derived)
+
+
+def _make_again(tiers: Sequence[Tier]) -> None:
+    """Make the tiers that were taken back with the rest: the lines of the forecasts have them."""
+    there = set(Tier.objects.filter(pk__in=[tier.pk for tier in tiers]).values_list("pk", flat=True))
+    for tier in tiers:
+        if tier.pk not in there:
+            tier.slug = uuid4().hex  # by its own name, who makes the same would wait until this one is gone
+            tier.save(force_insert=True)
 
 
 def _groups(tenant_id: int, rows: Sequence[Any]) -> list[Group]:

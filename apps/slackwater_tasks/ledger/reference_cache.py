@@ -136,7 +136,8 @@ def now() -> datetime:
 def tiers(tenant_id: int) -> dict[str, TierInfo]:
     """The tiers a tenant can name: the shared ones and its own, its own first."""
     read_tiers([tenant_id])
-    return _tiers[tenant_id][1]
+    made_here = {made.tier.slug: made.tier for made in _uncommitted() if made.tenant_id == tenant_id}
+    return {**_tiers[tenant_id][1], **made_here} if made_here else _tiers[tenant_id][1]
 
 
 @in_ledger
@@ -149,7 +150,10 @@ def read_tiers(tenant_ids: Iterable[int]) -> None:
         return
     shared: dict[str, TierInfo] = {}
     own: dict[int, dict[str, TierInfo]] = {tenant: {} for tenant in stale}
+    may_go = {made.tier.id for made in _uncommitted()}
     for tenant_id, tier, slug, cap_s, *vector in fetch_all(TIERS, [[*stale]]):
+        if tier in may_go:
+            continue
         place = shared if tenant_id is None else own[tenant_id]
         place[slug] = TierInfo(tier, slug, cap_s * 1000, tenant_id is None, tuple(vector))
     for tenant, its_own in own.items():
@@ -160,6 +164,27 @@ def forget_tiers(tenant_id: int) -> None:
     """Look up a tenant's tiers anew: one may just have been made."""
     _tiers.pop(tenant_id, None)
     made_of_it.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class _TierMade:
+    """What is called once a tier is committed. Until then its own transaction alone may know it: it may be taken back."""
+
+    tenant_id: int
+    tier: TierInfo
+
+    def __call__(self) -> None:
+        forget_tiers(self.tenant_id)
+
+
+def tier_made(tenant_id: int, tier: TierInfo) -> None:
+    """Let the transaction know the tier of a tenant that was made in it, and all others after the commit."""
+    transaction.on_commit(_TierMade(tenant_id, tier))
+
+
+def _uncommitted() -> list[_TierMade]:
+    """The tiers made in this transaction. Django forgets the calls of a transaction, or a part of one, that is rolled back."""
+    return [call for _, call, *_ in transaction.get_connection().run_on_commit if isinstance(call, _TierMade)]
 
 
 def forget_listeners() -> None:

@@ -299,8 +299,8 @@ def _with_resources(
     known = reference_cache.tiers(tenant.pk).get(slug)
     if known is None or known.shared:
         made = own_tiers.derive_tier(tenant, tier.id, resources, field)
-        reference_cache.forget_tiers(tenant.pk)
         known = reference_cache.TierInfo(made.pk, slug, made.default_cap_s * 1000, shared=False, vector=made.vector)
+        reference_cache.tier_made(tenant.pk, known)
     return known
 
 

@@ -26,8 +26,10 @@ def stored() -> list[Any]:
         rows = cur.fetchall()
         cur.execute("SELECT * FROM slackwater_tenants_tenantcounter ORDER BY 1")
         rows += cur.fetchall()
-        cur.execute("SELECT count(*) FROM slackwater_schedules_schedule")
-        return [*rows, *cur.fetchall()]
+        for table in ("slackwater_schedules_schedule", "slackwater_resources_tier"):
+            cur.execute(f"SELECT count(*) FROM {table}")
+            rows += cur.fetchall()
+        return rows
 
 
 def quoted(cell: Cell, path: str, body: Any = None, method: str = "POST", **headers: Any) -> dict[str, Any]:
@@ -116,3 +118,29 @@ def test_every_submission_can_be_quoted_and_refuses_what_it_would_refuse(cell: C
     assert cell.client.post("/tasks?dry_run=true", {**task, "category": "urgent"}).code == "not_granted"
     assert "urgent" not in {one["category"] for one in quoted(cell, "/tasks", task)["patience"]}
     assert not LiveTask.objects.unscoped().filter(task__handler="no.such").exists()  # the test is no tenant
+
+
+def test_resources_that_nobody_used_before_are_quoted_and_then_submitted(cell: Cell) -> None:
+    """Their tier is made, and taken back with the rest: who submits next makes it."""
+    new = iter(range(64, 128))
+
+    def task() -> dict[str, Any]:
+        return {"handler": HANDLER, "resources": {"memory_mb": next(new)}}
+
+    def chain() -> list[dict[str, Any]]:
+        return [{"name": "a", **task()}, {"name": "b", "depends_on": ["a"], **task()}]
+
+    assert quoted(cell, "/tasks", task())["predicted_start"], "nobody is before it"
+    bodies: list[tuple[str, Any]] = [
+        ("/tasks", task()), ("/tasks", [task(), task()]), ("/tasks", chain()), ("/workflows", {"tasks": chain()}),
+        ("/schedules", {**SCHEDULE, "name": "other", "task": task()}),
+    ]  # fmt: skip
+    for path, body in bodies:
+        found = quoted(cell, path, body)
+        assert all(item["tier"].startswith("basic-mem") for item in found["items"])
+        tasks = body.get("tasks", [body.get("task", body)]) if isinstance(body, dict) else body
+        for each in tasks:
+            made = cell.client.post("/tasks", {"handler": HANDLER, "resources": each["resources"]})
+            assert made.status == 201, made.body
+        assert cell.client.post(path, body).status == 201
+        assert quoted(cell, path, {**body, "name": "again"} if isinstance(body, dict) else body)["tasks"] == len(tasks)

@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from django.db import transaction
 
 from slackwater_resources.models import Tier
 from slackwater_tasks.models import LiveTask, Task
@@ -58,6 +59,24 @@ def test_no_more_than_the_plan_grants(acme: ApiClient) -> None:
         got = acme.post("/tasks", {"handler": HANDLER, "tier": "basic", "resources": resources})
         assert (got.status, got.body.get("field")) == (status, field), (resources, got.body)
     assert Tier.objects.filter(tenant=acme.tenant).count() == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_refused_call_made_is_not_used(acme: ApiClient) -> None:
+    """Its tier went with it, and those of the same call had seen it."""
+    good = {"handler": HANDLER, "resources": {"memory_mb": 77}}
+    tasks = [{**good, "name": "a"}, {**good, "name": "b", "category": "offpeak"}, {"name": "c", "handler": "no.such"}]
+    assert acme.post("/workflows", {"tasks": tasks}).status == 422
+    with transaction.atomic():
+        first = submit(acme.tenant, good)
+        with transaction.atomic():
+            submit(acme.tenant, {**good, "resources": {"memory_mb": 78}})
+            submit(acme.tenant, {**good, "resources": {"memory_mb": 78}})
+            transaction.set_rollback(True)
+        again = submit(acme.tenant, {**good, "resources": {"memory_mb": 78}})
+        assert [tier_of(made.task_ids[0]).memory_mb for made in (first, again)] == [77, 78]
+        transaction.set_rollback(True)
+    assert [tier_of(acme.task(**{**good, "resources": {"memory_mb": n}})).memory_mb for n in (77, 78)] == [77, 78]
 
 
 def test_it_is_the_same_in_python(acme: ApiClient) -> None:
