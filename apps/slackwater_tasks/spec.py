@@ -114,7 +114,9 @@ class TaskSpec:
         Seconds(positive=True), None, name="execution_cap_s", nullable=True, fallback="the tier's", group=RUNNING,
         help="Longest run, from the start.",
     )  # fmt: skip
-    total_attempts: int = given(Whole(1, 100), 3, group=RUNNING, help="Runs at most, the first included.")
+    total_attempts: int = given(
+        Whole(1, 100), 3, group=RUNNING, help="Runs at most, the first included; run again it has as many anew."
+    )
     retry: dict[str, Any] | None = given(
         Retry(),
         None,

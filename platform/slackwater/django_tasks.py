@@ -279,7 +279,7 @@ def _fail(result: TaskResult[Any], error: BaseException) -> None:
     ))  # fmt: skip
     running = current()
     with tenant_scope(running.tenant_id), suppress(NotFound):
-        if running.attempt < reading.task(UUID(running.task_id))["total_attempts"]:
+        if running.task.retries + 1 < reading.task(UUID(running.task_id))["total_attempts"]:
             return
     _set(result, status=TaskResultStatus.FAILED, finished_at=timezone.now())
     signals.task_finished.send(SlackwaterBackend, task_result=result)

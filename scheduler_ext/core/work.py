@@ -59,6 +59,13 @@ class Started:
     """Since when it is running, by the ledger; its own code begins after those before it in its batch."""
     before: str | None = None
     """The only task that waits for it, and only for it: its id and fence. What begins ahead of it may go on with that."""
+    earlier: int = 0
+    """The attempts it had used when it was last run again. They are not taken from those it has since."""
+
+    @property
+    def retries(self) -> int:
+        """How many attempts went before this one, since it was submitted or last run again."""
+        return self.attempt - 1 - self.earlier
 
     def next_claim(self) -> tuple[str, int] | None:
         """Its only dependant, with the fence of its next claim; ``None``: there is none, or more."""

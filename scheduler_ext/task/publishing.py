@@ -314,7 +314,7 @@ def _told(task: Any, running: TaskContext, *, anew: bool = False) -> dict[str, A
     """
     request = task.request
     soft = request.timelimit[1] if request.timelimit else None
-    behind = request.retries + 1 - (0 if anew else running.attempt)
+    behind = request.retries + 1 - (0 if anew else running.task.retries + 1)
     found = {
         "headers": request.headers, "soft_time_limit": soft if soft != soft_limit(task) else None, "retries": behind,
     }  # fmt: skip

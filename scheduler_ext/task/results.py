@@ -48,6 +48,8 @@ class Seen:
     args: list[Any]
     kwargs: dict[str, Any]
     cap_ms: int = 0
+    earlier: int = 0
+    """Those of its attempts that it had used when it was last run again; 0 once it has ended."""
 
 
 class Results(Protocol):
@@ -191,7 +193,7 @@ def meta_of(seen: Seen) -> dict[str, Any]:
         "task_id": seen.task_id, "status": status, "result": result,
         "traceback": seen.error if status == states.FAILURE else None,
         "children": [], "name": seen.handler, "args": seen.args,
-        "kwargs": seen.kwargs, "retries": max(0, seen.attempts - (status in states.READY_STATES)),
+        "kwargs": seen.kwargs, "retries": max(0, seen.attempts - seen.earlier - (status in states.READY_STATES)),
         "date_done": seen.finished_at, "parent_id": None,
     }  # fmt: skip
 
@@ -210,7 +212,7 @@ def _status(seen: Seen) -> tuple[str, Any]:
                 return progress["state"], celery_json.revived(progress["meta"])
             return states.STARTED, progress
         case _:
-            return (states.RETRY if seen.attempts else states.PENDING), None
+            return (states.RETRY if seen.attempts > seen.earlier else states.PENDING), None
 
 
 def raised(seen: Seen) -> BaseException:

@@ -33,7 +33,7 @@ class TaskEvents:
         named = {
             "name": task.handler or f"script {task.name or task.script_path or task.script_sha256[:12]}",
             "args": json.dumps(task.args)[:200], "kwargs": json.dumps(task.kwargs)[:200],
-            "retries": task.attempt - 1, "eta": None, "expires": None, "parent_id": None,
+            "retries": task.retries, "eta": None, "expires": None, "parent_id": None,
         }  # fmt: skip
         self._event("task-received", finished.started_at, **common, **named)
         self._event("task-started", finished.started_at, **common)

@@ -25,7 +25,7 @@ from slackwater_tasks.admin import task_form as forms
 from slackwater_tasks.admin.bulk import BulkMixin
 from slackwater_tasks.admin.filters import AgeFilter, HandlerFilter, StateFilter, search_tasks
 from slackwater_tasks.admin.pages import PagesMixin
-from slackwater_tasks.admin.task_page import context_of, state_badge, state_of
+from slackwater_tasks.admin.task_page import attempts_of, context_of, state_badge, state_of
 from slackwater_tasks.control import workflow_rerun
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.control.edit import edit
@@ -50,10 +50,6 @@ def is_live(task: Task) -> bool:
 def keeps_checkpoints(task: Task) -> bool:
     # Unscoped: the task says whose it is.
     return Resumable.objects.unscoped().filter(pk=task.pk, declared=True).exists()
-
-
-def _attempts(task: Task) -> int:
-    return int(task.live.attempts if hasattr(task, "live") else task.attempts_used)
 
 
 def _edited(before: Mapping[str, Any], changes: Mapping[str, Any]) -> str:
@@ -146,7 +142,7 @@ class TaskAdmin(AllTenantsMixin, BulkMixin, PagesMixin, UndeletedMixin, BigTable
     shown_state = column("state", lambda task: state_badge(state_of(task)))
     what = column("runs", lambda task: task.handler or task.script_path or f"script {task.script_sha256[:12]}")
     shown_category = column("category", lambda task: reading.word(Category(task.category)))
-    tries = column("attempts", lambda task: f"{_attempts(task)}/{task.total_attempts}")
+    tries = column("attempts", lambda task: "{}/{}".format(*attempts_of(task)))
     submitted = column("submitted", lambda task: ago(task.submitted_at))
     ran = column("took", lambda task: seconds(task.finished_at - task.submitted_at if task.finished_at else None))
 

@@ -74,6 +74,13 @@ def context_of(task: Task) -> dict[str, Any]:
         }
 
 
+def attempts_of(task: Task) -> tuple[int, int]:
+    """How many attempts have ended, and how many it has, both with those it used before it was run again."""
+    if hasattr(task, "live"):
+        return task.live.attempts, task.live.total_attempts
+    return task.attempts_used, max(task.attempts_used, task.total_attempts)
+
+
 def _link(task_id: UUID | None) -> Any:
     return format_html('<a href="{}">{}</a>', graphs.task_url(task_id), task_id) if task_id else ""
 
@@ -145,7 +152,7 @@ def _attributes(task: Task, detail: dict[str, Any]) -> list[tuple[str, Any]]:
         ("Priority", detail["priority"]),
         ("Delay tolerance", f"{detail['delay_tolerance_s']} s, then {detail['on_late'].replace('_', ' ')}"),
         ("Execution cap", f"{detail['execution_cap_s']} s"),
-        ("Attempts", f"{detail['attempts']} ended, of {detail['total_attempts']}"),
+        ("Attempts", "{} ended, of {}".format(*attempts_of(task))),
         ("Own back-off", detail["retry"]),
         ("Mutual exclusion", exclusive),
         ("Rate key", detail["rate_key"]),

@@ -38,7 +38,8 @@ from slackwater_tenants.scoping import tenant_in_context, tenant_scope
 ACTOR = "celery"
 LOOK = """
 SELECT t.handler, coalesce(l.state, t.state), coalesce(l.attempts, t.attempts_used), t.result::text, t.error, t.reason,
-    l.progress::text, t.finished_at, t.args::text, t.kwargs::text, t.cap_ms
+    l.progress::text, t.finished_at, t.args::text, t.kwargs::text, t.cap_ms,
+    CASE WHEN l.task_id IS NOT NULL THEN t.attempts_used ELSE 0 END
 FROM slackwater_tasks_task t LEFT JOIN slackwater_tasks_livetask l ON l.task_id = t.id
 WHERE t.id = %s AND t.tenant_id = %s
 """
@@ -142,11 +143,11 @@ def _seen(task_id: str, tenant_id: int) -> Seen | None:
     rows = fetch_all(LOOK, (task_id, tenant_id))
     if not rows:
         return None
-    handler, state, attempts, result, error, reason, progress, finished_at, args, kwargs, cap_ms = rows[0]
+    handler, state, attempts, result, error, reason, progress, finished_at, args, kwargs, cap_ms, earlier = rows[0]
     return Seen(
         task_id=task_id, handler=handler, state=TaskState(state), attempts=attempts, result=_value(result),
         error=error, reason=reason, progress=_value(progress), finished_at=finished_at, args=_value(args),
-        kwargs=_value(kwargs), cap_ms=cap_ms,
+        kwargs=_value(kwargs), cap_ms=cap_ms, earlier=earlier,
     )  # fmt: skip
 
 

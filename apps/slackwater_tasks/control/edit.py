@@ -46,9 +46,11 @@ WHERE t.id = %s AND l.task_id = t.id AND l.fence = %s AND l.state = :state.RUNNI
 """)
 ALLOW = named("""
 WITH live AS (
-    UPDATE slackwater_tasks_livetask SET total_attempts = greatest(total_attempts, %s)
-    WHERE task_id = %s AND fence = %s AND state = :state.RUNNING RETURNING task_id, total_attempts)
-UPDATE slackwater_tasks_task t SET total_attempts = live.total_attempts FROM live WHERE t.id = live.task_id
+    UPDATE slackwater_tasks_livetask l SET total_attempts = greatest(l.total_attempts, t.attempts_used + %s)
+    FROM slackwater_tasks_task t
+    WHERE t.id = l.task_id AND l.task_id = %s AND l.fence = %s AND l.state = :state.RUNNING
+    RETURNING l.task_id, l.total_attempts - t.attempts_used AS total)
+UPDATE slackwater_tasks_task t SET total_attempts = live.total FROM live WHERE t.id = live.task_id
 """)
 
 

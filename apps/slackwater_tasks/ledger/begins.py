@@ -18,10 +18,10 @@ def started(rows: Sequence[tuple[Any, ...]]) -> list[Started]:
     given = values([text for row in rows for text in row[6:8]])
     return [
         Started(
-            task_id, fence, tenant, handler, sha256, path, args, kwargs, cap_ms, attempt, name, workflow, at, before
+            task_id, fence, tenant, handler, sha256, path, args, kwargs, cap_ms, attempt, name, workflow, at, before, earlier
         )
-        for (task_id, fence, tenant, handler, sha256, path, _, _, cap_ms, attempt, name, workflow, at, before),
-            args, kwargs in zip(rows, given[::2], given[1::2], strict=True)
+        for (task_id, fence, tenant, handler, sha256, path, _, _, cap_ms, earlier, attempt, name, workflow, at,
+             before), args, kwargs in zip(rows, given[::2], given[1::2], strict=True)
     ]  # fmt: skip
 
 

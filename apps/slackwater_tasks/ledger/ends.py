@@ -54,7 +54,7 @@ def split_failed(cur: Any, conf: SchedulerConf, node_id: int, failed: Sequence[F
     ).fetchall()
     final: list[tuple[Finished, TaskState]] = []
     again: list[tuple[Finished, float]] = []
-    for task_id, _fence, attempts, total, cancelled, _batch, own, repeats in locked:
+    for task_id, _fence, attempts, total, cancelled, earlier, own, repeats in locked:
         finished = by_id[task_id]
         if cancelled:
             final.append((finished, TaskState.CANCELLED))
@@ -65,5 +65,5 @@ def split_failed(cur: Any, conf: SchedulerConf, node_id: int, failed: Sequence[F
         elif finished.retry_in_s is not None:
             again.append((finished, finished.retry_in_s))
         else:
-            again.append((finished, retry_policy(conf, own).delay(attempts + 1, rng.random)))
+            again.append((finished, retry_policy(conf, own).delay(attempts + 1 - earlier, rng.random)))
     return final, again

@@ -392,10 +392,11 @@ class Bodies:
         with self._ledger().of_tenant(task_id, tenant_id) as seen:
             if seen is None or (outcome is Outcome.WORKER_LOST and not is_final(seen.state)):
                 return
-            attempt = max(1, seen.attempts)
+            attempt = max(seen.earlier + 1, seen.attempts)
             started = Started(
-                task_id, 0, tenant_id, seen.handler, "", "", seen.args, seen.kwargs, seen.cap_ms, attempt, ""
-            )
+                task_id, 0, tenant_id, seen.handler, "", "", seen.args, seen.kwargs, seen.cap_ms, attempt, "",
+                earlier=seen.earlier,
+            )  # fmt: skip
             handler = self._find(started)
             if handler is None or not (handler.hooked or self._listened):
                 return
@@ -419,7 +420,7 @@ class Bodies:
         if end.outcome is not Outcome.FAILED or handler is None:
             return end
         most = most_retries(handler.task)
-        spent = isinstance(error, MaxRetriesExceededError) or (most is not None and started.attempt > most)
+        spent = isinstance(error, MaxRetriesExceededError) or (most is not None and started.retries >= most)
         return replace(end, retry_in_s=NEVER_AGAIN) if spent else end
 
     def _request(self, handler: Handler, started: Started, call: Mapping[str, Any]) -> dict[str, Any]:
@@ -427,7 +428,7 @@ class Bodies:
         request = handler.request.copy()  # to fill a copy in costs half of making a dictionary
         request["id"] = request["root_id"] = request["correlation_id"] = started.task_id
         request["args"], request["kwargs"] = started.args, started.kwargs
-        request["retries"] = started.attempt - 1
+        request["retries"] = started.retries
         request["timelimit"] = [started.cap_ms / 1000, handler.soft_s]
         if call is not NO_CALL:
             request["retries"] += call.get("retries") or 0

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Coroutine, Iterator
 from datetime import UTC, datetime
 from typing import Any
+from uuid import UUID
 
 import pytest
 from asgiref.sync import sync_to_async
@@ -23,6 +24,7 @@ from slackwater.django_tasks import NotRun, SlackwaterBackend, _backend_of, disc
 from slackwater.testing.inbox import Inbox
 from slackwater.testing.plugin import slackwater_eager, slackwater_inbox
 from slackwater_tasks.control.cancel import cancel
+from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.models import Task
 
 __all__ = ["slackwater_eager", "slackwater_inbox"]
@@ -157,6 +159,14 @@ def test_a_failed_attempt_is_repeated_as_often_as_the_options_say(slackwater_inb
     assert (odd.status, odd.errors[0].exception_class) == (FAILED, TypeError)
     assert (gone.status, gone.errors[0].exception_class) == (FAILED, NotRun)
     assert sorted(attempt for name, status, attempt in told if (name, status) == ("finished", "FAILED")) == [1, 2, 2]
+
+
+def test_one_that_runs_again_has_failed_when_its_new_attempts_have(slackwater_inbox: Inbox) -> None:
+    result = frail.enqueue(9)
+    slackwater_inbox.run_until_idle()
+    retry(slackwater_inbox.tenant.pk, UUID(result.id))
+    slackwater_inbox.run_until_idle()
+    assert [attempt for name, _, attempt in told if name == "finished"] == [2, 4]
 
 
 def test_what_a_task_enqueues_is_enqueued_once_however_often_it_runs(slackwater_inbox: Inbox) -> None:

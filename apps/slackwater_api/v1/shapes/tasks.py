@@ -286,7 +286,7 @@ class TaskSummary(s.Serializer[Any]):
     latest_start = s.DateTimeField(allow_null=True, help_text="Until when it is, or was, to start.")
     started_at = s.DateTimeField(allow_null=True)
     finished_at = s.DateTimeField(allow_null=True)
-    attempts = s.IntegerField(help_text="Attempts that began and ended.")
+    attempts = s.IntegerField(help_text="Attempts that began and ended, of all the times it was run.")
     cancel_requested = s.BooleanField()
     progress = Anything()
     reason = s.CharField(allow_null=True, help_text="Why it ended as it did, where it did not succeed.")

@@ -26,7 +26,7 @@ LEASED = """EXISTS (SELECT 1 FROM slackwater_resources_node WHERE id = %(node)s 
                     AND lease_expires_at > clock_timestamp())"""
 PASSED = 512
 """The most tasks of a line that are passed to find those with which a node goes on."""
-WORK = "t.handler, t.script_sha256, t.script_path, t.args::text, t.kwargs::text, t.cap_ms"
+WORK = "t.handler, t.script_sha256, t.script_path, t.args::text, t.kwargs::text, t.cap_ms, t.attempts_used"
 # What of a live row l must still hold when its task begins.
 STARTS = "NOT l.cancel_requested AND (l.expires_at IS NULL OR l.expires_at > clock_timestamp())"
 # The only dependant of a task that begins, if it waits for nothing else: what ends may go on with it.

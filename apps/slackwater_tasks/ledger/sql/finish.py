@@ -118,7 +118,7 @@ FINISH = finish(_ENDED, tell(_EVENTS), _DEAD_LETTERS)
 SUCCEED = finish(successes())
 SUCCEED_AND_TELL = finish(successes(), tell(":event.SUCCEEDED"))
 LOCK_RUNNING = named(f"""
-SELECT l.task_id::text, l.fence, l.attempts, l.total_attempts, l.cancel_requested, l.batch, t.retry,
+SELECT l.task_id::text, l.fence, l.attempts, l.total_attempts, l.cancel_requested, t.attempts_used, t.retry,
     coalesce((SELECT h.repeats FROM slackwater_resources_handler h WHERE h.id = l.handler_id), 0)
 FROM unnest(%(ids)s::uuid[], %(fences)s::int[]) AS given(id, fence)
 JOIN slackwater_tasks_livetask l ON l.task_id = ANY(ARRAY[given.id]) AND l.fence = given.fence

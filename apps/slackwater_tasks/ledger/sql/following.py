@@ -111,7 +111,7 @@ begun AS (
         batch = (SELECT count(*) FROM next)
     FROM next WHERE l.ctid = next.place RETURNING l.task_id, l.tenant_id, l.fence, l.attempts),
 """)  # noqa: S608 - statements of ours
-_AND_BEGUN = f""", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM done
+_AND_BEGUN = f""", NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM done
 UNION ALL SELECT NULL, NULL, NULL, NULL, NULL, NULL, NULL, begun.task_id::text, begun.fence, begun.tenant_id, {WORK},
     begun.attempts + 1, t.name, t.workflow_id::text, date_part('epoch', statement_timestamp()), NULL
 FROM begun JOIN slackwater_tasks_task t ON {task_of("begun")}"""  # noqa: S608 - statements of ours
