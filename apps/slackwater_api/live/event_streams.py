@@ -174,7 +174,7 @@ class Streams:
             if tenant_id is None:
                 continue
             texts: dict[bool, bytes] = {}
-            for subject in ("", task_id, workflow_id):
+            for subject in {"", task_id, workflow_id}:  # of what a workflow tells of itself both are its id
                 for stream in self._open.get((tenant_id, subject or ""), ()) if subject is not None else ():
                     if batch.place > stream.after:
                         text = texts.get(stream.blots) or change(batch, n, row, blots=stream.blots)

@@ -148,6 +148,18 @@ def test_tenants_and_workflows_are_apart(acme: ApiClient) -> None:
     following(story)
 
 
+def test_a_workflows_end_is_told_once(acme: ApiClient) -> None:
+    workflow = acme.post("/workflows", {"tasks": [{"name": "a", "handler": HANDLER}]}).body["id"]
+
+    async def story(front: AsgiApplication) -> None:
+        visit, job = await opened(front, acme, f"/workflows/{workflow}/events")
+        tell_changes([(workflow, int(TaskState.SUCCEEDED), acme.tenant.pk, workflow, None, {"id": workflow})])
+        await job  # it ends by itself
+        assert [event["kind"] for event in events_in(visit.body)] == ["workflow", "workflow"], "now, and its end"
+
+    following(story)
+
+
 def test_an_event_asks_the_database_nothing(acme: ApiClient) -> None:
     """The loop's own thread may not ask it; whatever does goes through the workshop's threads."""
 
