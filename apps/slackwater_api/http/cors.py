@@ -27,8 +27,8 @@ PREFLIGHT: Final = {
 }
 EXPOSED: Final = (
     "Accept-Ranges, Allow, Content-Disposition, Content-Range, Deprecation, ETag, Idempotency-Replayed, Link, Location, "
-    "RateLimit, RateLimit-Policy, Retry-After, Server-Timing, Sunset, Tus-Resumable, Upload-Expires, Upload-Length, "
-    "Upload-Offset, WWW-Authenticate, X-Request-Id"
+    "RateLimit, RateLimit-Policy, Retry-After, Server-Timing, Sunset, Tus-Resumable, Tus-Version, Upload-Expires, "
+    "Upload-Length, Upload-Offset, WWW-Authenticate, X-Request-Id"
 )
 
 

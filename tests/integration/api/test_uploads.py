@@ -208,6 +208,22 @@ def test_a_handler_reads_what_was_uploaded(acme: ApiClient, store: Store | None,
             context.open_upload(wrong)
 
 
+def test_the_protocols_headers_are_those_that_its_clients_need(acme: ApiClient) -> None:
+    upload = f"/uploads/{begin(acme, 4).body['id']}"
+    assert acme.call("HEAD", upload).headers["Cache-Control"] == "no-store"
+    assert acme.get(upload).headers["Cache-Control"] == "private, no-cache", "with an ETag to ask by"
+    other: dict[str, Any] = {"Tus-Resumable": "0.2.2"}
+    for answer in (
+        acme.call("HEAD", upload, **other), acme.call("DELETE", upload, **other), add(acme, upload, 0, b"abcd", **other),
+        acme.post("/uploads", raw=b"", **{"Upload-Length": "4"}, **other),
+    ):  # fmt: skip
+        assert answer.status == 412
+        assert (answer.headers["Tus-Version"], answer.headers["Tus-Resumable"]) == ("1.0.0", "1.0.0")
+    assert acme.call("HEAD", upload).headers["Upload-Offset"] == "0", "nothing was done"
+    refused = add(acme, upload, 3, b"d")
+    assert (refused.status, refused.headers["Tus-Resumable"]) == (409, "1.0.0")
+
+
 def test_what_is_wrong_is_named(acme: ApiClient) -> None:
     acme.tenant.plan.max_upload_bytes = 1_000
     acme.tenant.plan.save()

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
-from django.http import HttpResponseBase
+from django.http import HttpRequest, HttpResponseBase
 from django.utils.http import http_date
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
@@ -95,14 +95,28 @@ def _metadata(text: str) -> dict[str, str]:
 
 
 def _told(response: Response, row: Upload) -> Response:
-    response["Tus-Resumable"] = VERSION
     response["Upload-Offset"], response["Upload-Length"] = str(row.received), str(row.size)
     if row.finished_at is None and row.expires_at is not None:
         response["Upload-Expires"] = http_date(row.expires_at.timestamp())
     return response
 
 
-class Uploads(ApiView, path="uploads", tag="uploads"):
+class TusView(ApiView):
+    """What the protocol wants of each answer."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Answer a request, with the version that is spoken; where the next piece begins is kept nowhere."""
+        response = super().dispatch(request, *args, **kwargs)
+        if request.method != "OPTIONS":
+            response["Tus-Resumable"] = VERSION
+        if response.status_code == 412:
+            response["Tus-Version"] = VERSION
+        if request.method == "HEAD":
+            response["Cache-Control"] = "no-store"
+        return response
+
+
+class Uploads(TusView, path="uploads", tag="uploads"):
     @describe("list_uploads", "List uploads, newest first", READ, {200: listing(UploadOut)}, *UPLOADS.parameters)
     def get(self, request: Request) -> Response:
         return Response(UPLOADS.page(request.query_params, Upload.objects.all()))
@@ -124,10 +138,12 @@ class Uploads(ApiView, path="uploads", tag="uploads"):
         return _told(created(uploads.shown(row), f"/api/v1/uploads/{row.pk}"), row)
 
 
-class OneUpload(ApiView, path="uploads/<uuid:upload_id>", tag="uploads"):
+class OneUpload(TusView, path="uploads/<uuid:upload_id>", tag="uploads"):
     @describe("get_upload", "Get an upload, and how much of it is here", READ, {200: UploadOut})
     def get(self, request: Request, upload_id: UUID) -> Response:
         """What is known of it; HEAD answers with ``Upload-Offset`` alone, where the next piece begins."""
+        if request.method == "HEAD":
+            _check_version(request)
         row = uploads.find(upload_id)
         return _told(Response(uploads.shown(row)), row)
 
@@ -148,11 +164,10 @@ class OneUpload(ApiView, path="uploads/<uuid:upload_id>", tag="uploads"):
     @describe("delete_upload", "Delete an upload", SUBMIT, {204: None}, conditional=True)
     def delete(self, request: Request, upload_id: UUID) -> Response:
         """Delete it, whole or not; tasks that read it from now on fail."""
+        _check_version(request)
         with self.unchanged(Upload.objects.filter(pk=upload_id)):
             uploads.delete(uploads.find(upload_id))
-        response = Response(status=204)
-        response["Tus-Resumable"] = VERSION
-        return response
+        return Response(status=204)
 
 
 class UploadContent(ApiView, path="uploads/<uuid:upload_id>/content", tag="uploads"):
