@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, TypeAlias, TypedDict
 
@@ -287,7 +287,7 @@ class TaskFilter(TypedDict, total=False):
     handler: str | Sequence[str]
     handler_pattern: str | Sequence[str]
     id: str | Sequence[str]
-    metadata: str | Sequence[str]
+    metadata: Mapping[str, str]
     name: str | Sequence[str]
     name_pattern: str | Sequence[str]
     node: str | Sequence[str]
@@ -319,7 +319,7 @@ class DeliveryFilter(TypedDict, total=False):
 class WorkflowFilter(TypedDict, total=False):
     """What narrows the list, and its order."""
 
-    metadata: str | Sequence[str]
+    metadata: Mapping[str, str]
     name: str | Sequence[str]
     name_pattern: str | Sequence[str]
     sort: str | Sequence[str]

@@ -123,8 +123,14 @@ def change(method: str, path: str, body: Any = None, *, once: str | None = None,
 
 
 def words(query: Mapping[str, Any]) -> dict[str, str]:
-    """Parameters as the API reads them: several values by comma, none left out."""
-    return {name: _word(value) for name, value in query.items() if value is not None}
+    """Parameters as the API reads them: several values by comma, an object's by its names in brackets, none left out."""
+    found: dict[str, str] = {}
+    for name, value in query.items():
+        if isinstance(value, Mapping):
+            found |= {f"{name}[{inner}]": _word(one) for inner, one in value.items()}
+        elif value is not None:
+            found[name] = _word(value)
+    return found
 
 
 def _word(value: Any) -> str:

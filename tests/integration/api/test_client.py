@@ -67,6 +67,10 @@ def test_tasks_and_workflows_are_submitted_read_changed_and_cancelled(client: Cl
         "n2",
     ]
     assert client.cancel_matching(name_pattern="n*", dry_run=True)["task_ids"] == several["task_ids"]
+    noted = client.submit(HANDLER, name="noted", metadata={"i": "3", "by": "me, too"})["id"]
+    assert [task["id"] for task in client.tasks(metadata={"i": "3", "by": "me, too"})] == [noted]
+    assert list(client.tasks(metadata={"i": "4"})) == []
+    assert client.cancel_matching(metadata={"i": "3"}, dry_run=True)["task_ids"] == [noted]
     assert client.cancel(made["id"], reason="no more")["state"] == "cancelled"
     with pytest.raises(slackwater.TaskFailed, match="no more"):
         client.result(made["id"], timeout_s=0)
@@ -78,7 +82,9 @@ def test_tasks_and_workflows_are_submitted_read_changed_and_cancelled(client: Cl
         [{"handler": HANDLER, "name": "a"}, {"handler": HANDLER, "name": "b", "depends_on": ["a"]}],
         name="g",
         tags=["t"],
+        metadata={"run": "7"},
     )
+    assert [one["id"] for one in client.workflows(metadata={"run": "7"})] == [graph["id"]]
     assert client.workflow(graph["id"])["counts"]["blocked"] == 1
     assert [one["id"] for one in client.workflows(tag="t")] == [graph["id"]]
     assert {one["name"] for one in client.workflow_tasks(graph["id"])} == {"a", "b"}
@@ -128,6 +134,7 @@ def test_a_coroutine_waits_and_follows_on_the_servers_own_front(acme: ApiClient)
             tell_changes([(other, int(TaskState.SUCCEEDED), acme.tenant.pk, None)])
             assert await waiting == 42
             assert {one["id"] async for one in client.tasks()} == {task_id, other}
+            assert [one async for one in client.tasks(metadata={"i": "3"})] == []
             await asyncio.to_thread(finish, task_id)
             assert [line async for line in client.follow_logs(task_id)] == []
 

@@ -129,6 +129,8 @@ def filters() -> Iterator[str]:
 def _parameter(schema: dict[str, Any]) -> str:
     if schema.get("format") == "date-time":
         return "str | datetime"
+    if schema.get("type") == "object":
+        return "Mapping[str, str]"
     return PLAIN.get(schema.get("type", ""), "str | Sequence[str]")
 
 
@@ -161,7 +163,7 @@ def module(what: str, shapes: Shapes, names: Sequence[str], *more: str) -> str:
         shapes.reach(name)
     imports = "from typing import Any, Literal, TypeAlias, TypedDict\n"
     if shapes.sent:
-        imports = f"from collections.abc import Sequence\nfrom datetime import datetime\n{imports}"
+        imports = f"from collections.abc import Mapping, Sequence\nfrom datetime import datetime\n{imports}"
     text = "\n\n".join([
         HEAD.format(what=what, imports=imports) + "".join(shapes.words.values()), *shapes.made.values(), *more
     ])  # fmt: skip
