@@ -50,3 +50,10 @@ def test_exactly_one_of_what_runs_is_given(says: Draft202012Validator) -> None:
         assert says.is_valid(good), good
     for bad in ({}, {"handler": ""}, {"handler": "x", "script": sha256}, {"script": None}, {"handler": "x", "eta": 1}):
         assert not says.is_valid(bad), bad
+
+
+def test_a_change_counts_seconds_from_itself() -> None:
+    shapes = document()["components"]["schemas"]
+    for shape, since in (("TaskIn", "its submission"), ("PatchedTaskChange", "this change")):
+        for name in ("start_in_s", "expires_in_s"):
+            assert f"counted from {since}" in shapes[shape]["properties"][name]["description"], (shape, name)

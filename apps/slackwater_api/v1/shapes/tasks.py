@@ -193,7 +193,10 @@ class TaskChange(s.Serializer[Any]):
     """The fields of a waiting task that can be changed."""
 
     def get_fields(self) -> dict[str, s.Field[Any, Any, Any, Any]]:
-        return {name: accepted(field) for name, field in FIELDS.items() if field.editable}
+        found = {name: accepted(field) for name, field in FIELDS.items() if field.editable}
+        for name in ("start_in_s", "expires_in_s"):
+            found[name].help_text = "The same, counted from this change: one of both."
+        return found
 
 
 class TaskAnew(s.Serializer[Any]):
