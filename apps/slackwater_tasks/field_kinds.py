@@ -224,6 +224,18 @@ class Moment(Kind):
     """A date and time with its zone; UTC inside."""
 
     def check(self, value: Any, path: str) -> datetime:
+        moment = self.read(value, path)
+        try:
+            found = moment.astimezone(UTC)
+        except (OverflowError, ValueError):
+            raise DoesNotFit("is out of range", field=path) from None
+        if found.year >= LAST_YEAR:  # a tolerance is added to it, and time ends with the year 9999
+            raise DoesNotFit(f"must be before the year {LAST_YEAR}", field=path)
+        return found
+
+    @staticmethod
+    def read(value: Any, path: str) -> datetime:
+        """The moment in the zone and the year it is written in; ``InvalidInput`` names ``path``."""
         try:
             moment = parse_datetime(value) if isinstance(value, str) else value
         except ValueError:
@@ -232,13 +244,7 @@ class Moment(Kind):
             raise InvalidInput("must be an ISO 8601 date and time, for example 2030-01-31T09:00:00+01:00", field=path)
         if moment.tzinfo is None:
             raise InvalidInput("needs a time zone, for example Z or +01:00", field=path)
-        try:
-            found = moment.astimezone(UTC)
-        except (OverflowError, ValueError):
-            raise DoesNotFit("is out of range", field=path) from None
-        if found.year >= LAST_YEAR:  # a tolerance is added to it, and time ends with the year 9999
-            raise DoesNotFit(f"must be before the year {LAST_YEAR}", field=path)
-        return found
+        return moment
 
 
 @dataclass(frozen=True, slots=True)

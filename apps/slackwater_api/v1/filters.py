@@ -20,7 +20,7 @@ from slackwater_monitoring.models import Delivery
 from slackwater_monitoring.notify.subscriptions import ALL_EVENTS
 from slackwater_schedules.models import Schedule, ScheduleFire
 from slackwater_schedules.recurrence import Kind
-from slackwater_tasks.field_kinds import Metadata
+from slackwater_tasks.field_kinds import Metadata, Moment
 from slackwater_tasks.models import Task
 from slackwater_tasks.read.finding import of_error, of_node, of_schedule, of_tag
 from slackwater_tasks.read.tasks import LIVE_STATES, in_states
@@ -68,8 +68,19 @@ class SomeOf(_Several, OneOf):
         super().__init__(known, help_text=f"One or more of {', '.join(known)}, by comma.", **more)
 
 
-class MomentFilter(django_filters.IsoDateTimeFilter):  # type: ignore[misc]
+class _MomentField(forms.Field):
+    def clean(self, value: Any) -> datetime | None:
+        """The moment, which says its zone."""
+        try:
+            return None if value is None else Moment.read(value, "")
+        except InvalidInput as error:
+            raise forms.ValidationError(error.message) from None
+
+
+class MomentFilter(django_filters.Filter):  # type: ignore[misc]
     """A moment in any zone, compared in UTC: PostgreSQL takes no offset of sixteen hours or more."""
+
+    field_class = _MomentField
 
     def filter(self, rows: QuerySet[Any], value: datetime | None) -> QuerySet[Any]:
         """``rows`` narrowed by the moment in UTC; one beyond the first or last year counts as that year's limit."""

@@ -60,6 +60,33 @@ def test_a_comma_too_many_in_a_filter_of_many_tasks_is_refused(acme: ApiClient) 
     assert acme.get("/tasks").body["items"][0]["state"] == "ready"
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("/tasks", "submitted_after"), ("/tasks", "submitted_before"), ("/workflows", "submitted_after"),
+        ("/dead-letters", "at_before"), ("/schedules/{schedule}/firings", "fire_after"),
+    ],
+)  # fmt: skip
+def test_a_moment_without_its_zone_is_refused(acme: ApiClient, path: str, name: str) -> None:
+    made = acme.post("/schedules", {"name": "a", "kind": "daily", "task": {"handler": HANDLER}}).body["id"]
+    path = path.format(schedule=made)
+    for moment in ("2020-01-01", "2020-01-01T00:00:00", "2020-01-01%2000:00", "soon", "%20"):
+        refused = acme.get(f"{path}?{name}={moment}")
+        assert (refused.status, refused.code, refused.body["field"]) == (422, "invalid_input", name), moment
+    assert "time zone" in acme.get(f"{path}?{name}=2020-01-01T00:00:00").body["detail"]
+    for moment in ("2020-01-01T00:00:00Z", "2020-01-01T00:00%2B01:00", "0001-01-01T00:00:00%2B14:00"):
+        assert acme.get(f"{path}?{name}={moment}").status == 200, moment
+
+
+def test_a_moment_without_its_zone_is_refused_where_many_tasks_are_meant(acme: ApiClient) -> None:
+    acme.task()
+    for moment in ("2020-01-01", "2020-01-01T00:00:00", " "):
+        refused = acme.post("/tasks/cancel", {"filter": {"submitted_after": moment}})
+        assert (refused.status, refused.body["field"]) == (422, "filter.submitted_after"), moment
+    given = {"filter": {"submitted_after": "2020-01-01T00:00:00Z"}, "dry_run": True}
+    assert acme.post("/tasks/cancel", given).body["matched"] == 1
+
+
 # -- what lists can be narrowed by ------------------------------------------------------------------------------------
 def test_schedules_are_narrowed_by_kind_handler_and_pause(acme: ApiClient) -> None:
     one = {"name": "a", "kind": "daily", "task": {"handler": HANDLER}}
