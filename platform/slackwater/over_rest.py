@@ -103,10 +103,10 @@ class RestLedger(publishing.Ledger):
         """The tasks that the task has submitted while it ran, each one of a canvas too."""
         return [one["id"] for one in self.client.tasks(submitted_by=f"task:{task_id}", sort="submitted_at")]
 
-    def cancel(self, task_id: str) -> bool:
-        """Cancel a task; of one that has ended nothing is changed."""
+    def cancel(self, task_id: str, *, running: bool) -> bool:
+        """Cancel a task, one that runs only with ``running``; of one that has ended nothing is changed."""
         try:
-            self.client.cancel(task_id)
+            self.client.cancel(task_id, waiting_only=not running)
         except NotFound:
             return False
         except Conflict:

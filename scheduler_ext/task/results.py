@@ -61,8 +61,8 @@ class Results(Protocol):
     def children(self, task_id: str) -> Sequence[str]:
         """The tasks that a task has submitted through Celery's calls."""
 
-    def cancel(self, task_id: str) -> bool:
-        """Cancel a task; False if there is none of that id."""
+    def cancel(self, task_id: str, *, running: bool) -> bool:
+        """Cancel a task, one that runs only with ``running``; False if there is none of that id."""
 
     def forget(self, task_id: str) -> bool:
         """Take a task's result away; False if there is none of that id."""
@@ -101,12 +101,14 @@ def install(app: Celery, ledger: Results) -> None:
     revoke = control.revoke
 
     @wraps(revoke)
-    def revoke_or_cancel(task_id: Any, *args: Any, **options: Any) -> Any:
+    def revoke_or_cancel(
+        task_id: Any, destination: Any = None, terminate: bool = False, *args: Any, **options: Any
+    ) -> Any:
         given = [task_id] if isinstance(task_id, str) else list(task_id)
-        others = [one for one in given if not (is_ledger_id(one) and ledger.cancel(one))]
+        others = [one for one in given if not (is_ledger_id(one) and ledger.cancel(one, running=bool(terminate)))]
         if not others:
             return None
-        return revoke(task_id if isinstance(task_id, str) else others, *args, **options)
+        return revoke(task_id if isinstance(task_id, str) else others, destination, terminate, *args, **options)
 
     control.revoke = revoke_or_cancel
 

@@ -24,6 +24,8 @@ WITH RECURSIVE down AS (
     UNION SELECT d.child_id FROM slackwater_tasks_dependency d JOIN down ON d.parent_id = down.child_id)
 SELECT child_id::text FROM down
 """
+# What changes at this moment has changed then: it waits, it runs, or it has ended.
+LOCK = "SELECT 1 FROM slackwater_tasks_livetask WHERE task_id = ANY(%s::uuid[]) ORDER BY task_id FOR UPDATE"
 ASK_TO_END = named("""
 UPDATE slackwater_tasks_livetask SET cancel_requested = true
 WHERE task_id = ANY(%s::uuid[]) AND state = :state.RUNNING AND NOT cancel_requested
@@ -33,11 +35,13 @@ RETURNING task_id, tenant_id, fence, node_id
 
 @in_ledger
 def cancel(
-    tenant_id: int, task_id: UUID, *, actor: str = "", dependents: bool = False, reason: str = "cancelled on request"
-) -> TaskState:
+    tenant_id: int, task_id: UUID, *, actor: str = "", dependents: bool = False, waiting_only: bool = False,
+    reason: str = "cancelled on request",
+) -> TaskState:  # fmt: skip
     """Cancel a task: at once when it waits; a running one is asked to end, then killed, and RUNNING is returned.
 
-    ``dependents`` cancels all that depends on it too, whatever their conditions. ``Conflict`` when it is final.
+    ``dependents`` cancels all that depends on it too, whatever their conditions. ``waiting_only`` lets what runs go on:
+    RUNNING is returned, and it is asked nothing. ``Conflict`` when it is final.
     """
     task = stored_task.find(tenant_id, task_id)
     with transaction.atomic(), connection.cursor() as cur:
@@ -45,7 +49,8 @@ def cancel(
         if dependents:
             cur.execute(DESCENDANTS, (task_id,))
             ids += [row[0] for row in cur.fetchall()]
-        changes, asked = cancel_some(cur, task.tenant.cell, ids, actor=actor, reason=reason)
+        cur.execute(LOCK, (ids,))
+        changes, asked = cancel_some(cur, task.tenant.cell, ids, actor=actor, reason=reason, waiting_only=waiting_only)
         if str(task_id) in {change[0] for change in changes}:
             return TaskState.CANCELLED
         if task_id not in asked and (state := stored_task.state_now(task_id)) is not TaskState.RUNNING:
@@ -53,16 +58,19 @@ def cancel(
     return TaskState.RUNNING
 
 
-def cancel_some(cur: Any, cell: str, ids: Sequence[str], *, actor: str, reason: str) -> tuple[Changes, list[UUID]]:
-    """End waiting tasks and ask running ones to end; those that have ended stay as they are.
+def cancel_some(cur: Any, cell: str, ids: Sequence[str], *, actor: str, reason: str,
+                waiting_only: bool = False) -> tuple[Changes, list[UUID]]:  # fmt: skip
+    """End waiting tasks and, unless ``waiting_only``, ask running ones to end; those that have ended stay as they are.
 
     Returns the changes, the dependants' included, and the tasks that were asked. All are told after the commit.
     """
     if not ids:
         return [], []
     gone = transitions.end_if_waiting(cur, ids, TaskState.CANCELLED, reason=reason, actor=actor)
-    cur.execute(ASK_TO_END, (list(ids),))
-    asked = cur.fetchall()
+    asked = []
+    if not waiting_only:
+        cur.execute(ASK_TO_END, (list(ids),))
+        asked = cur.fetchall()
     events.write(
         cur,
         [

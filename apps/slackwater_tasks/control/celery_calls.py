@@ -120,9 +120,9 @@ class CeleryCalls(Ledger):
         return [str(one) for single, several in rows for one in (several or [single]) if one]
 
     @in_ledger
-    def cancel(self, task_id: str) -> bool:
+    def cancel(self, task_id: str, *, running: bool) -> bool:
         try:
-            cancel(_tenant_id(task_id), UUID(task_id), actor=ACTOR)
+            cancel(_tenant_id(task_id), UUID(task_id), actor=ACTOR, waiting_only=not running)
         except NotFound:
             return False
         except Conflict:  # it has ended: as with Celery nothing happens

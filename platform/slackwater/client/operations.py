@@ -142,9 +142,11 @@ class Tasks(Base):
         return self.ask(change("PATCH", at("/tasks/{}", task_id), fields))
 
     @operation
-    def cancel(self, task_id: str, *, dependents: bool = False, reason: str = "") -> Flow[TaskDetail]:
-        """Cancel a task: at once while it waits; one that runs is asked to end, then killed."""
-        body = {"dependents": dependents, "reason": reason}
+    def cancel(
+        self, task_id: str, *, dependents: bool = False, waiting_only: bool = False, reason: str = ""
+    ) -> Flow[TaskDetail]:
+        """Cancel a task: at once while it waits; one that runs is asked to end, then killed, unless ``waiting_only``."""
+        body = {"dependents": dependents, "reason": reason} | ({"waiting_only": True} if waiting_only else {})
         return self.ask(change("POST", at("/tasks/{}/cancel", task_id), body))
 
     @operation

@@ -245,6 +245,7 @@ class CancelIn(s.Serializer[Any]):
     """How to cancel."""
 
     dependents = s.BooleanField(required=False, help_text="Also cancel all that depends on it.")
+    waiting_only = s.BooleanField(required=False, help_text="Only what has not begun: what runs goes on, unasked.")
     reason = line(150, 0, required=False, allow_null=True, help_text="Why; its history tells it.")
 
 

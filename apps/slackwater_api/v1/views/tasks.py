@@ -257,10 +257,11 @@ class CancelTask(ApiView, path="tasks/<uuid:task_id>/cancel", tag="tasks"):
         examples=[request_example("with dependants", {"dependents": True, "reason": "the order was withdrawn"})],
     )
     def post(self, request: Request, task_id: UUID) -> Response:
-        """End it at once where it waits (200); a running one is asked to end, then killed (202)."""
-        data: dict[str, Any] = read_object(request._request, "dependents", "reason")
-        dependents, reason = read_flag(data, "dependents"), read_reason(data, "cancelled on request")
-        state = cancel(self.tenant.pk, task_id, actor=self.actor, dependents=dependents, reason=reason)
+        """End it at once where it waits (200); a running one is asked to end, then killed, unless ``waiting_only`` (202)."""
+        data: dict[str, Any] = read_object(request._request, "dependents", "waiting_only", "reason")
+        how = {name: read_flag(data, name) for name in ("dependents", "waiting_only")}
+        reason = read_reason(data, "cancelled on request")
+        state = cancel(self.tenant.pk, task_id, actor=self.actor, reason=reason, **how)
         return Response(tasks.task(task_id), status=202 if state.name == "RUNNING" else 200)
 
 
