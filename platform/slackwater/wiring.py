@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import django
 from django.apps import apps
+from django.db import DatabaseError
 from django.utils.functional import SimpleLazyObject
 
 from scheduler_ext.dispatch import redis_client
@@ -66,6 +67,7 @@ class Engine:
         return PgWorkStore(self.conf, name, told=told, add_subtasks=_add_subtasks)
 
     def node_store(self) -> Any:
+        require_tables()
         from slackwater_resources.registry import PgNodeStore
 
         return PgNodeStore(self.conf, self._database("slackwater nodes"))
@@ -141,6 +143,21 @@ def engine() -> Engine:
     if not apps.ready:
         django.setup()
     return Engine()
+
+
+def require_tables() -> None:
+    """End this process with a word where the database has no tables of ours; nothing where it is away, which is waited for."""
+    from psycopg import Error
+
+    from slackwater_tasks.ledger.connection import connect
+
+    try:
+        with connect(application_name="slackwater start") as conn:
+            found = conn.execute("SELECT to_regclass('slackwater_tasks_livetask'), current_database()").fetchone()
+    except (Error, DatabaseError):
+        return
+    if found is not None and found[0] is None:
+        raise SystemExit(f"slackwater: the database {found[1]!r} has no tables of Slackwater: run `manage.py migrate`")
 
 
 def heartbeat(kind: str) -> Heartbeat:

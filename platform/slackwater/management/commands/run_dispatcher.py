@@ -9,7 +9,7 @@ from typing import Any
 from django.core.management.base import BaseCommand
 
 from scheduler_ext.dispatch.dispatcher import Dispatcher, HintListener, run
-from slackwater.wiring import engine, heartbeat, holder_name
+from slackwater.wiring import engine, heartbeat, holder_name, require_tables
 from slackwater_resources.faults import FAULTS
 
 
@@ -18,6 +18,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
+        require_tables()
         stopping = False
 
         def stop(*_: Any) -> None:

@@ -11,7 +11,7 @@ from django.core.management.base import BaseCommand
 from scheduler_ext.core.work import Changes
 from scheduler_ext.dispatch.node_cleanup import forget_claims, forget_token_queues
 from scheduler_ext.upkeep import Job, Upkeep
-from slackwater.wiring import engine, heartbeat
+from slackwater.wiring import engine, heartbeat, require_tables
 from slackwater_monitoring import upkeep as upkeep_jobs
 from slackwater_monitoring.alerts.thread import AlertThread
 from slackwater_monitoring.notify.sender import DeliverySender
@@ -34,6 +34,7 @@ class Command(BaseCommand):
     requires_system_checks: list[str] = []
 
     def handle(self, *args: Any, **options: Any) -> None:
+        require_tables()
         stopping = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stopping.set())
