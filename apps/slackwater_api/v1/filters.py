@@ -193,7 +193,11 @@ class ListFilter(django_filters.FilterSet):  # type: ignore[misc]
     def narrow(cls, query: Mapping[str, Any], rows: QuerySet[Any]) -> QuerySet[Any]:
         """``rows`` narrowed as the query asks; ``InvalidInput`` names the parameter at fault."""
         for name, each in cls.base_filters.items():
-            if query.get(name) == "" and type(each) not in (django_filters.CharFilter, Pattern, FoundBy):
+            if (
+                name in query
+                and not query[name].strip()
+                and type(each) not in (django_filters.CharFilter, Pattern, FoundBy)
+            ):
                 raise InvalidInput("must not be empty", field=name)
         asked = cls(query, queryset=rows)
         if not asked.is_valid():
@@ -232,7 +236,9 @@ def schema_in_body(each: django_filters.Filter) -> dict[str, Any]:
     """What a filter takes in a body: text, or an array of the texts that a query has between commas."""
     if isinstance(each, MetadataFilter):
         return Metadata.schema(minProperties=1)
-    one = {**_schema(each), **({} if isinstance(each, OneOf) else {"minLength": 1})}
+    one = _schema(each)
+    if not {"enum", "format", "pattern"} & one.keys():
+        one["pattern"] = r"\S"
     if isinstance(each, django_filters.NumberFilter):
         one = {"type": "string", "pattern": "^[1-9][0-9]{0,8}$"}
     most = {} if isinstance(each, _Several) else {"maxItems": 1}
@@ -307,8 +313,8 @@ def matching_tasks(wanted: Any, where: str = "filter") -> QuerySet[Any]:
                 query[f"metadata[{key}]"] = text
             continue
         values = value if isinstance(value, list) else [value]
-        if not values or not all(isinstance(entry, str) and entry for entry in values):
-            raise InvalidInput("must be a string or an array of strings", field=f"{where}.{name}")
+        if not values or not all(isinstance(entry, str) and entry.strip() for entry in values):
+            raise InvalidInput("must be a string or an array of strings, none empty", field=f"{where}.{name}")
         if len(values) > 1 and not isinstance(TaskFilter.base_filters[name], _Several):
             raise InvalidInput("takes one value", field=f"{where}.{name}")
         query[name] = ",".join(values)

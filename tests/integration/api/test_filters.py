@@ -87,6 +87,17 @@ def test_a_moment_without_its_zone_is_refused_where_many_tasks_are_meant(acme: A
     assert acme.post("/tasks/cancel", given).body["matched"] == 1
 
 
+def test_a_filter_of_spaces_does_not_mean_all_tasks(acme: ApiClient) -> None:
+    acme.task(tags=["x"])
+    for name in ("workflow_id", "admitted_by", "tag", "name", "name_pattern", "handler", "error", "schedule", "tier"):
+        for value in (" ", ["\u2003"]):
+            refused = acme.post("/tasks/cancel", {"filter": {name: value}})
+            assert (refused.status, refused.body.get("field")) == (422, f"filter.{name}"), name
+    assert acme.get("/tasks").body["items"][0]["state"] == "ready"
+    for name in ("workflow_id", "admitted_by"):
+        assert acme.get(f"/tasks?{name}=%20").body["field"] == name
+
+
 # -- what lists can be narrowed by ------------------------------------------------------------------------------------
 def test_schedules_are_narrowed_by_kind_handler_and_pause(acme: ApiClient) -> None:
     one = {"name": "a", "kind": "daily", "task": {"handler": HANDLER}}
