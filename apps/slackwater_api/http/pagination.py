@@ -14,7 +14,8 @@ from scheduler_ext.core.errors import DoesNotFit, InvalidInput
 
 DEFAULT_PAGE = 50
 MAX_PAGE = 500
-MAX_CURSOR = 300
+MAX_CURSOR = 8_000
+"""It holds the value that the next page begins with: a name, or an address."""
 WRITTEN = re.compile("[A-Za-z0-9._-]*")
 """A cursor as it is written."""
 PAGING = [

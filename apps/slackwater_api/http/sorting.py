@@ -133,7 +133,7 @@ class PagedList:
             return {"items": items, "next_cursor": None}
         last = items[-1] if len(found) > limit else {column.item or name: stopped, self.tie.item: stopped}
         value, tie_value = last[column.item or name], last[self.tie.item]
-        following = encode(text, json.dumps(value, default=_plain), str(_plain(tie_value)))
+        following = encode(text, json.dumps(value, default=_plain, ensure_ascii=False), str(_plain(tie_value)))
         return {"items": items, "next_cursor": following}
 
     def _in_time(self, rows: QuerySet[Any], within_s: float) -> list[dict[str, Any]]:

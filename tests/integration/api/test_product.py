@@ -175,6 +175,14 @@ def test_what_has_no_text_to_sort_by_comes_last_and_none_is_missed(acme: ApiClie
     assert len(set(every(acme, f"{path}sort={field}", "id"))) == len(values)
 
 
+@pytest.mark.parametrize("letter", ["a", "\u00e4", "\U0001f600", '"'])
+def test_a_cursor_holds_the_longest_name(acme: ApiClient, letter: str) -> None:
+    names = [letter * 199 + end for end in "xyz"]
+    for name in names:
+        acme.task(name=name)
+    assert every(acme, "/tasks?sort=name", "name") == names
+
+
 def test_a_cursor_belongs_to_its_order(acme: ApiClient) -> None:
     for _ in range(2):
         acme.task()
