@@ -22,9 +22,10 @@ from scheduler_ext.core.errors import ConfigurationError, InvalidInput
 from scheduler_ext.core.states import TaskState
 from scheduler_ext.core.work import Started
 from scheduler_ext.task import celery_json, handlers, publishing
-from scheduler_ext.task.canvas import alone, compile_canvas, names_in
+from scheduler_ext.task.canvas import alone, compile_canvas
 from scheduler_ext.task.context import TaskContext
 from scheduler_ext.task.results import Seen
+from scheduler_ext.task.steps import Stored
 from slackwater.client import Client, Conflict, NotFound, TimedOut
 from slackwater.client.operations import HELD_S
 
@@ -78,18 +79,17 @@ class RestLedger(publishing.Ledger):
         self._known[name] = known, time.monotonic() + REMEMBERED_S
         return known
 
-    def submit(self, signature: Any, running: TaskContext | None) -> list[str]:
+    def submit(self, signature: Any, running: TaskContext | None) -> Stored:
         """Submit a signature, or a canvas as a workflow; each request has an idempotency key."""
         if running is not None:
             _needs_database("a call inside a running task")
-        tasks, feed = compile_canvas(signature)
+        tasks, last = compile_canvas(signature)
         for task in tasks:
             task["args"], task["kwargs"] = _plain(task)
         if len(tasks) == 1:
-            return [self.client.submit(**alone(tasks[0]))["id"]]
+            return Stored(last, {tasks[0]["name"]: self.client.submit(**alone(tasks[0]))["id"]})
         made = self.client.submit_workflow(tasks)  # type: ignore[arg-type]  # what was compiled
-        ids = dict(zip((task["name"] for task in tasks), made["task_ids"], strict=True))
-        return [ids[name] for name in names_in(feed)]
+        return Stored(last, dict(zip((task["name"] for task in tasks), made["task_ids"], strict=True)))
 
     # -- results --------------------------------------------------------------------------------------------------
     def look(self, task_id: str) -> Seen | None:

@@ -9,7 +9,7 @@ element of the list that the one before it returns, and hands on the list of its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -22,14 +22,13 @@ from scheduler_ext.task.celery_json import CALL, ERRBACK
 from scheduler_ext.task.celery_options import fields_of_call, meant
 from scheduler_ext.task.in_flight import MAPS
 from scheduler_ext.task.references import MARK
+from scheduler_ext.task.steps import Feed, Step, names_in
 
 ACCUMULATE: Final = "celery.accumulate"
 """Celery's task that stands behind a group for the list of its results."""
 _OWN: Final = frozenset(("task_id", "group_id", "chord", "chain"))
 WHOLES: Final = {"chain": _OWN | {"link", "link_error"}, "group": _OWN, "chord": _OWN}
 """What a canvas may be given as a whole: Celery's own account of it, and what follows a chain."""
-Feed = str | list[Any]
-"""Where a value comes from: a task's name, or a list of such, nested as Celery nests results."""
 
 
 @dataclass(slots=True)
@@ -42,8 +41,8 @@ class _Compiler:
     _names: list[str] = field(default_factory=list)
     """Of the tasks so far, without callbacks and errbacks."""
 
-    def compile(self, signature: Any, feed: Feed | None, where: str, header: Sequence[str] = ()) -> Feed:
-        """Add the tasks of a signature that gets ``feed``; returns where its result comes from.
+    def compile(self, signature: Any, before: Step | None, where: str, header: Sequence[str] = ()) -> Step:
+        """Add the tasks of a signature that gets the result of ``before``; returns its last step.
 
         ``header``: the tasks whose failure its errbacks hear of too, as the body of a chord.
         """
@@ -51,46 +50,47 @@ class _Compiler:
         if kind in WHOLES:
             _refuse_of_whole(signature, kind, where)
         if kind == "chain":
-            return self._chain(signature, feed, where, header)
+            return self._chain(signature, before, where, header)
         if kind == "group":
-            return self._group(_members(signature["kwargs"]["tasks"]), feed, where)
+            return self._group(_members(signature["kwargs"]["tasks"]), before, where)
         if kind == "chord":
-            return self._chord(signature, feed, where)
+            return self._chord(signature, before, where)
         if kind is not None:
             raise InvalidInput(f"a {kind} cannot be stored; write it as a group", field=where)
-        return self._task(signature, feed, where, header)
+        return self._task(signature, before, where, header)
 
-    def _chain(self, signature: Any, feed: Feed | None, where: str, header: Sequence[str]) -> Feed:
+    def _chain(self, signature: Any, before: Step | None, where: str, header: Sequence[str]) -> Step:
         steps = _members(signature["kwargs"]["tasks"])
         if not steps:
             raise InvalidInput("the chain is empty", field=where)
         first = len(self._names)
         for n, step in enumerate(steps):
-            feed = self.compile(step, feed, f"{where}.tasks[{n}]", () if n else header)
-        assert feed is not None
-        return self._callbacks(signature, feed, where, [*header, *self._names[first:]])
+            before = self.compile(step, before, f"{where}.tasks[{n}]", () if n else header)
+        assert before is not None
+        return self._callbacks(signature, before, where, [*header, *self._names[first:]])
 
-    def _group(self, members: list[Any], feed: Feed | None, where: str) -> Feed:
+    def _group(self, members: list[Any], before: Step | None, where: str) -> Step:
         if not members:
             raise InvalidInput("the group is empty", field=where)
-        return [self.compile(member, feed, f"{where}.tasks[{n}]") for n, member in enumerate(members)]
+        last = tuple(self.compile(member, before, f"{where}.tasks[{n}]") for n, member in enumerate(members))
+        return Step([one.feed for one in last], before, last)
 
-    def _chord(self, signature: Any, feed: Feed | None, where: str) -> Feed:
+    def _chord(self, signature: Any, before: Step | None, where: str) -> Step:
         header = signature["kwargs"]["header"]
         members = _members(header["kwargs"]["tasks"] if isinstance(header, Mapping) else header)
         body = signature["kwargs"].get("body")
         if body is None:
             raise InvalidInput("the chord has no body", field=f"{where}.body")
         first = len(self._names)
-        collected = self._group(members, feed, f"{where}.header")
+        collected = self._group(members, before, f"{where}.header")
         if body.get("task") == ACCUMULATE:
             return self._callbacks(body, collected, f"{where}.body", self._names[first:])
         return self.compile(body, collected, f"{where}.body", self._names[first:])
 
-    def _task(self, signature: Any, feed: Feed | None, where: str, header: Sequence[str] = ()) -> Feed:
+    def _task(self, signature: Any, before: Step | None, where: str, header: Sequence[str] = ()) -> Step:
         if signature["task"] in (*MAPS, "celery.chunks"):
             raise InvalidInput("chunks, map and starmap cannot be stored; write them as a group", field=where)
-        immutable = bool(signature.get("immutable"))
+        immutable, feed = bool(signature.get("immutable")), before.feed if before is not None else None
         args = list(signature.get("args") or ())
         name = f"{self.prefix}{len(self.tasks)}:{signature['task']}"[:200]
         kwargs, fields = dict(signature.get("kwargs") or {}), self._options(signature, where)
@@ -105,14 +105,14 @@ class _Compiler:
             "depends_on": list(dict.fromkeys(names_in(feed))) if feed is not None else [], **fields,
         })  # fmt: skip
         self._names.append(name)
-        return self._callbacks(signature, name, where, [*header, name])
+        return self._callbacks(signature, Step(name, before), where, [*header, name])
 
-    def _callbacks(self, signature: Any, feed: Feed, where: str, watched: list[str]) -> Feed:
+    def _callbacks(self, signature: Any, step: Step, where: str, watched: list[str]) -> Step:
         """``link`` runs on success with the result; ``link_error`` where one of ``watched`` fails, told which and why."""
         options, names = signature.get("options") or {}, self._names
         for n, callback in enumerate(_members(options.get("link"))):
             self._names = []
-            self.compile(callback, feed, f"{where}.link[{n}]")
+            self.compile(callback, step, f"{where}.link[{n}]")
         for n, errback in enumerate(_members(options.get("link_error"))):
             if errback.get("subtask_type") is not None:
                 raise InvalidInput("must be a single signature", field=f"{where}.link_error[{n}]")
@@ -123,7 +123,7 @@ class _Compiler:
             if not errback.get("immutable"):
                 task["kwargs"][CALL] = {**task["kwargs"].get(CALL, {}), ERRBACK: True}
         self._names = names
-        return feed
+        return step
 
     def _options(self, signature: Any, where: str) -> dict[str, Any]:
         """The fields that a signature's options become; under ``CALL`` what its run is told."""
@@ -162,15 +162,6 @@ def _members(value: Any) -> list[Any]:
     return [maybe_signature(one) for one in several]
 
 
-def names_in(feed: Feed) -> Iterator[str]:
-    """The names of the tasks that a value comes from, in their order."""
-    if isinstance(feed, str):
-        yield feed
-        return
-    for entry in feed:
-        yield from names_in(entry)
-
-
 def _handler(task: str) -> str:
     export = handlers.of_task(task)
     return export.name if export is not None else task
@@ -178,8 +169,8 @@ def _handler(task: str) -> str:
 
 def compile_canvas(
     canvas: Any, *, prefix: str = "", now: Callable[[], datetime] | None = None
-) -> tuple[list[dict[str, Any]], Feed]:
-    """The tasks of a signature, chain, group or chord, and where its result comes from.
+) -> tuple[list[dict[str, Any]], Step]:
+    """The tasks of a signature, chain, group or chord, and its last step.
 
     ``now``: the ledger's clock; without one, what is counted from the call is left to the ledger to count.
     """
@@ -187,8 +178,8 @@ def compile_canvas(
     if not isinstance(signature, Signature):
         raise InvalidInput("must be a Celery signature, chain, group or chord", field="canvas")
     compiler = _Compiler(prefix=prefix, now=now)
-    feed = compiler.compile(signature, None, "canvas")
-    return compiler.tasks, feed
+    last = compiler.compile(signature, None, "canvas")
+    return compiler.tasks, last
 
 
 def alone(task: dict[str, Any]) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from celery import Celery
 from celery._state import get_current_worker_task
 from celery.canvas import Signature, _chain, chord, group
 from celery.exceptions import Ignore
-from celery.utils import uuid
+from celery.result import ResultSet
 from kombu.utils.functional import maybe_list
 
 from scheduler_ext.core.errors import InvalidInput
@@ -31,6 +31,7 @@ from scheduler_ext.task.celery_options import meant, soft_limit
 from scheduler_ext.task.context import TaskContext
 from scheduler_ext.task.in_flight import CANVASES, LINKS, MAPS
 from scheduler_ext.task.running import task as running_task
+from scheduler_ext.task.steps import Stored
 
 
 class Ledger(results.Results, Protocol):
@@ -39,8 +40,8 @@ class Ledger(results.Results, Protocol):
     def is_handler(self, name: str) -> bool:
         """Whether any worker has exported a handler of that name."""
 
-    def submit(self, signature: Signature[Any], running: TaskContext | None) -> list[str]:
-        """Store a signature or canvas; returns the ids of the tasks whose results are its own.
+    def submit(self, signature: Signature[Any], running: TaskContext | None) -> Stored:
+        """Store a signature or canvas, all or nothing.
 
         ``running``: the task that submits it; ``None`` outside of one.
         """
@@ -137,7 +138,7 @@ class Publishing:
             if options.get(option):
                 raise InvalidInput(f"{name} is a handler: a message of Celery cannot lead to it", field=option)
         signature: Signature[Any] = Signature(name, args, kwargs, meant({**options, **timing}), app=self.app)
-        (own_id,) = self.ledger.submit(signature, running)
+        (own_id,) = self.ledger.submit(signature, running).result_ids
         return (options.get("result_cls") or self.app.AsyncResult)(own_id)
 
     def _again(self, running: TaskContext, name: str, args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
@@ -205,10 +206,12 @@ class Publishing:
                     getattr(canvas, name)(each)
         kept = LINKS if isinstance(canvas, _chain) else ()
         _refuse({**{key: value for key, value in canvas.options.items() if key not in kept}, **options}, "a canvas")
-        ids = self.ledger.submit(canvas, running_task.get())
-        results = [self.app.AsyncResult(one) for one in ids]
-        several = len(results) != 1 or isinstance(canvas, group)
-        return self.app.GroupResult(uuid(), results) if several else results[0]
+        result: Any = self.ledger.submit(canvas, running_task.get()).result(self.app)
+        if not isinstance(result, ResultSet) or len(result) != 1 or isinstance(canvas, group):
+            return result
+        (single,) = result  # the group of one at a chain's end: as in Celery it is its member
+        single.parent = result.parent
+        return single
 
 
 def of(app: Celery) -> Publishing | None:

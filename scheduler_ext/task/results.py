@@ -15,8 +15,14 @@ from functools import wraps
 from typing import Any, Final, Protocol
 
 from celery import Celery, states
-from celery.exceptions import TaskRevokedError, TimeLimitExceeded, TimeoutError, WorkerLostError  # noqa: A004 - Celery's
-from celery.result import AsyncResult
+from celery.exceptions import (
+    ChordError,
+    TaskRevokedError,
+    TimeLimitExceeded,
+    TimeoutError,  # noqa: A004 - Celery's
+    WorkerLostError,
+)
+from celery.result import AsyncResult, GroupResult, ResultSet
 from celery.utils.serialization import create_exception_cls
 
 from scheduler_ext.core.states import Outcome, TaskState
@@ -96,7 +102,28 @@ def install(app: Celery, ledger: Results) -> None:
                 return super().children
             return [self.app.AsyncResult(one) for one in ledger.children(self.id)] or None
 
+        def forget(self) -> None:
+            """Take its result away; those of its parents stay, which other tasks may still be given."""
+            if not is_ledger_id(self.id):
+                super().forget()
+                return
+            vars(self)["_cache"] = None
+            self.backend.forget(self.id)
+
+        def _maybe_reraise_parent_error(self) -> None:
+            """Raise the error for which it cannot come. Its parents are looked at once it has ended without a run."""
+            if not is_ledger_id(self.id):
+                super()._maybe_reraise_parent_error()  # type: ignore[misc]  # not in the stubs
+            elif (vars(self)["_cache"] or {}).get("status") == states.REVOKED:
+                _raise_lost(self.parent)
+
+    vars(app)["GroupResult"] = app.subclass_with_self(Gathered, name="GroupResult", reverse="GroupResult")
     vars(app)["AsyncResult"] = app.subclass_with_self(Result, name="AsyncResult")
+    _lead_revoke(app, ledger)
+
+
+def _lead_revoke(app: Celery, ledger: Results) -> None:
+    """Cancel in the ledger what ``app`` revokes there."""
     control: Any = app.control
     revoke = control.revoke
 
@@ -111,6 +138,47 @@ def install(app: Celery, ledger: Results) -> None:
         return revoke(task_id if isinstance(task_id, str) else others, destination, terminate, *args, **options)
 
     control.revoke = revoke_or_cancel
+
+
+class Gathered(GroupResult):
+    """The results of a group: those that cannot come because of what it follows raise why."""
+
+    def join(self, *args: Any, **options: Any) -> Any:
+        """As in Celery."""
+        try:
+            return super().join(*args, **options)
+        except TaskRevokedError:
+            _raise_lost(self.parent)
+            raise
+
+
+def lost(result: Any) -> BaseException | None:
+    """Why a result cannot come: the error of the first, of it and its parents, that has not succeeded.
+
+    ``None`` if there is none. Of a group, as in Celery of a chord's header, a ``ChordError`` that names it.
+    """
+    nodes: list[Any] = []
+    while result is not None:
+        nodes.append(result)
+        result = result.parent
+    for node in reversed(nodes):
+        if not isinstance(node, ResultSet):
+            if node.state in states.PROPAGATE_STATES:
+                error: BaseException = node.result
+                return error
+            continue
+        for member in node.results or ():
+            found = lost(member)
+            if found is not None:
+                of_chord = isinstance(found, ChordError)
+                return found if of_chord else ChordError(f"Dependency {member.id} raised {found!r}")
+    return None
+
+
+def _raise_lost(result: Any) -> None:
+    error = lost(result)
+    if error is not None:
+        raise error from None
 
 
 def is_ledger_id(task_id: Any) -> bool:
@@ -176,6 +244,8 @@ class LedgerBackend:
             pause = min(LAST_LOOK_S, pause * 1.5)
             if on_interval is not None:
                 on_interval()
+        if propagate and on_interval is not None and result.state == states.REVOKED:
+            on_interval()  # Celery's own look at the parents, if they are to be looked at
         return result.maybe_throw(propagate=propagate, callback=callback)
 
     def ensure_chords_allowed(self) -> None:

@@ -38,6 +38,9 @@ def test_calls_canvases_and_results_go_over_rest_and_nothing_is_published(platfo
     }  # fmt: skip
     assert found["values"] == [True, True, {"who": "ann"}]
     assert found["failure"] == ["ValueError", "no"]
+    of_chain, of_chord = found["cannot come"]
+    assert of_chain == ["ValueError", "no"]
+    assert (of_chord[0], of_chord[1].split(" raised ")[1]) == ("ChordError", "ValueError('no')")
     assert found["states"] == ["FAILURE", True, False, True, "no"]
     assert found["children"]
     assert found["once"]

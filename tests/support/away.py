@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 from celery import Celery, chain, chord, group
@@ -58,6 +59,8 @@ def story(url: str, key: str, folder: str) -> dict[str, Any]:
     found["values"] = [values["at"] == at, values["sum"] == Decimal("3.30"), values["headers"]]
     wrong = app.once.delay(folder)
     found["failure"] = raised(lambda: wrong.get(timeout=60))
+    steps, header = chain(app.once.s(folder), add.s(1)), chord([add.s(1, 2), app.once.s(folder)], total.s())
+    found["cannot come"] = [raised(partial(given.delay().get, timeout=60)) for given in (steps, header)]
     found["states"] = [wrong.state, wrong.failed(), wrong.successful(), wrong.ready(), str(wrong.result)]
     parent = app.nests.delay(folder)
     said = parent.get(timeout=60)

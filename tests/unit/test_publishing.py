@@ -17,6 +17,7 @@ from scheduler_ext.core.states import Outcome
 from scheduler_ext.core.work import NEVER_AGAIN, Started
 from scheduler_ext.task import handlers, publishing
 from scheduler_ext.task.in_flight import GOES_ON
+from scheduler_ext.task.steps import Step, Stored
 from scheduler_ext.worker.child.handler_call import Bodies, End
 from scheduler_ext.worker.consumer import OpenConsumer
 from tests.support import calling
@@ -87,10 +88,12 @@ class Ledger:
         """Another process has one that this process has not."""
         return name == "p.elsewhere"
 
-    def submit(self, signature: Any, running: Any) -> list[str]:
+    def submit(self, signature: Any, running: Any) -> Stored:
         """As many ids as a group has members."""
         self.taken.append((signature, running is not None))
-        return [f"id{n}" for n in range(len(signature.tasks) if isinstance(signature, group) else 1)]
+        ids = [f"id{n}" for n in range(len(signature.tasks) if isinstance(signature, group) else 1)]
+        steps = tuple(Step(one, None) for one in ids)
+        return Stored(Step(ids, None, steps) if isinstance(signature, group) else steps[0], {one: one for one in ids})
 
     def parents(self, task_id: str) -> dict[str, Any]:
         """None."""

@@ -15,11 +15,12 @@ from django.db import connection, transaction
 from scheduler_ext.core.errors import Conflict, NoTenant, NotFound
 from scheduler_ext.core.states import EdgeOutcome, TaskState
 from scheduler_ext.core.work import Started
-from scheduler_ext.task.canvas import Feed, alone, compile_canvas, names_in
+from scheduler_ext.task.canvas import alone, compile_canvas
 from scheduler_ext.task.context import TaskContext
 from scheduler_ext.task.publishing import Ledger
 from scheduler_ext.task.results import Seen
 from scheduler_ext.task.running import task as running_task
+from scheduler_ext.task.steps import Step, Stored
 from slackwater_conf import conf
 from slackwater_conf.database import in_ledger
 from slackwater_tasks.control.cancel import cancel
@@ -62,25 +63,25 @@ class CeleryCalls(Ledger):
         return reference_cache.handler_id(name) is not None
 
     @in_ledger
-    def submit(self, signature: Any, running: TaskContext | None) -> list[str]:
+    def submit(self, signature: Any, running: TaskContext | None) -> Stored:
         if running is not None:
             return _from_task(signature, running)
-        tasks, _ = compile_canvas(signature, now=reference_cache.now)
+        tasks, last = compile_canvas(signature, now=reference_cache.now)
         tenant = owner(signature.task)
         if len(tasks) > 1:
-            ids = [str(one) for one in submit_canvas(tenant, signature, actor=ACTOR).result_ids]
+            ids = [str(one) for one in submit_canvas(tenant, signature, actor=ACTOR).task_ids]
         else:
             ids = [str(submit(tenant, alone(tasks[0]), actor=ACTOR).task_ids[0])]
         if connection.in_atomic_block:
             _uncommitted.update(ids)
             transaction.on_commit(partial(_uncommitted.difference_update, ids))
-        return ids
+        return _stored(tasks, last, ids)
 
     @in_ledger
     def go_on_as(self, canvas: Any, running: TaskContext) -> None:
-        tasks, feed, key = _compiled(canvas, running)
+        tasks, last, key = _compiled(canvas, running)
         close_if_broken()
-        add_subtasks(running.task, tasks, join=False, key=key, gathers=feed)
+        add_subtasks(running.task, tasks, join=False, key=key, gathers=last.feed)
 
     @in_ledger
     def unsuccessful(self, task: Started, *, gathered: bool) -> Seen | None:
@@ -167,20 +168,22 @@ def _value(found: Any) -> Any:
     return json.loads(found) if isinstance(found, str) else found
 
 
-def _from_task(signature: Any, running: TaskContext) -> list[str]:
+def _from_task(signature: Any, running: TaskContext) -> Stored:
     """Submit for a running task. A repeated attempt that makes the same calls submits nothing twice."""
-    tasks, feed, key = _compiled(signature, running)
+    tasks, last, key = _compiled(signature, running)
     items = tasks if len(tasks) > 1 else [alone(tasks[0])]
-    ids = running.hand_in(items, key=key)
-    by_name = dict(zip((task["name"] for task in tasks), ids, strict=True))
-    return [by_name[name] for name in names_in(feed)]
+    return _stored(tasks, last, running.hand_in(items, key=key))
 
 
-def _compiled(signature: Any, running: TaskContext) -> tuple[list[dict[str, Any]], Feed, str]:
-    """The tasks of a signature, where its result comes from, and the key under which they are stored once."""
+def _stored(tasks: list[dict[str, Any]], last: Step, ids: list[str]) -> Stored:
+    return Stored(last, dict(zip((task["name"] for task in tasks), ids, strict=True)))
+
+
+def _compiled(signature: Any, running: TaskContext) -> tuple[list[dict[str, Any]], Step, str]:
+    """The tasks of a signature, its last step, and the key under which they are stored once."""
     number = running.next_call()
-    tasks, feed = compile_canvas(signature, prefix=f"{running.task_id}.{number}:", now=reference_cache.now)
+    tasks, last = compile_canvas(signature, prefix=f"{running.task_id}.{number}:", now=reference_cache.now)
     # Without the moments, which differ from one attempt to the next.
     said = [{key: value for key, value in task.items() if key not in {"start_at", "expires_at"}} for task in tasks]
     digest = hashlib.sha256(json.dumps(said, sort_keys=True, default=str).encode()).hexdigest()[:16]
-    return tasks, feed, f"celery:{running.task_id}:{number}:{digest}"
+    return tasks, last, f"celery:{running.task_id}:{number}:{digest}"

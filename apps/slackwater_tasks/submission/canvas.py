@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from scheduler_ext.task.canvas import compile_canvas, names_in
+from scheduler_ext.task.canvas import compile_canvas
+from scheduler_ext.task.steps import names_in
 from slackwater_conf.database import in_ledger
 from slackwater_tasks.ledger import reference_cache
 from slackwater_tasks.submission.service import submit_workflow
@@ -38,11 +39,11 @@ def submit_canvas(tenant: Tenant, canvas: Any, *, name: str = "", actor: str = "
     Every task in it must be exported. ``InvalidInput`` names the place in the canvas that cannot be kept; the other
     errors are those of a workflow's submission.
     """
-    tasks, feed = compile_canvas(canvas, now=reference_cache.now)
+    tasks, last = compile_canvas(canvas, now=reference_cache.now)
     found = submit_workflow(tenant, {"name": name, "tasks": tasks}, actor=actor, idempotency_key=idempotency_key)
     assert found.workflow_id is not None
     ids = dict(zip((task["name"] for task in tasks), found.task_ids, strict=True))
     return CanvasSubmission(
-        workflow_id=found.workflow_id, task_ids=found.task_ids, result_ids=[ids[one] for one in names_in(feed)],
+        workflow_id=found.workflow_id, task_ids=found.task_ids, result_ids=[ids[one] for one in names_in(last.feed)],
         created=found.created,
     )  # fmt: skip

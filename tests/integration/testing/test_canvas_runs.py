@@ -7,9 +7,12 @@ from typing import Any
 
 import pytest
 from celery import chain, chord, current_task, group, shared_task
+from celery.exceptions import ChordError, TaskRevokedError
+from celery.result import result_from_tuple
 
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.task import handlers
+from scheduler_ext.task.results import LedgerBackend
 from slackwater import export
 from slackwater.celery import app
 from slackwater.testing.inbox import Inbox
@@ -140,6 +143,73 @@ def test_errbacks_are_told_as_celery_tells_them(inbox: Inbox) -> None:
     marks = sorted(one[-1] for one in told if one[0] == "new")
     assert marks == ["body", "chain", "m"], "an earlier step and the header of a chord are heard of"
     assert (good.state, steps.state) == ("SUCCESS", "REVOKED")
+
+
+def shape(given: Any) -> Any:
+    """What ``as_tuple()`` says, without the ids."""
+    (_, parent), members = given
+    return parent and shape(parent), members and [shape(one) for one in members]
+
+
+@pytest.mark.parametrize("make", [
+    lambda: chain(add.s(1, 2), add.s(3), add.si(4, 5)),
+    lambda: chain(add.s(1, 2), group(add.s(3), chain(add.s(4), add.s(5)))),
+    lambda: chain(add.s(1, 2), group(add.s(3)), add.s(4)),
+    lambda: chain(add.s(1, 2), group(add.s(3), add.s(4)), total.s(), add.s(5)),
+    lambda: chord([chain(add.s(1, 2), add.s(3)), add.s(4, 5)], total.s()),
+    lambda: chord([add.s(1, 2), add.s(3, 4)], chain(total.s(), add.s(1))),
+    lambda: group(chain(add.s(1, 2), add.s(3)), add.s(4, 5)),
+])  # fmt: skip
+def test_results_of_canvases_have_celerys_parents(inbox: Inbox, make: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(LedgerBackend, "ensure_chords_allowed", lambda _: None)  # for freeze(), which is Celery's own
+    given = make().delay()
+    assert shape(given.as_tuple()) == shape(make().freeze().as_tuple())
+    inbox.run_until_idle()
+    again: Any = result_from_tuple(given.as_tuple(), app=app)
+    assert again.as_tuple() == given.as_tuple()
+    assert again.get(timeout=1) == given.get(timeout=1)
+    if given.parent is not None:
+        assert again.parent.get(timeout=1) == given.parent.get(timeout=1)
+
+
+def test_a_long_chain_has_all_its_parents(inbox: Inbox) -> None:
+    given: Any = chain(add.s(0, 1), *(add.s(1) for _ in range(150))).delay()
+    assert len(list(given._parents())) == 150
+    inbox.run_until_idle()
+    assert given.get(timeout=1) == 151
+
+
+def test_who_forgets_a_result_takes_none_from_the_steps_that_need_it(inbox: Inbox) -> None:
+    given: Any = chain(add.s(1, 2), add.s(3).set(countdown=60), add.s(4)).delay()
+    inbox.run_until_idle(jump=False)
+    assert given.parent.parent.result == 3
+    given.forget()
+    inbox.run_until_idle()
+    assert given.get(timeout=1) == 10
+    given.forget()
+    assert (given.result, given.parent.get(timeout=1)) == (None, 6)
+
+
+def test_what_cannot_come_raises_what_it_failed_for(inbox: Inbox) -> None:
+    steps: Any = chain(fail.si(), add.si(1, 2), add.s(3)).delay()
+    beside: Any = chain(fail.si(), group(add.si(1, 2), add.si(3, 4))).delay()
+    gathered: Any = chord([add.s(1, 2), chain(add.s(1, 2), fail.si(), add.s(3))], total.s()).delay()
+    behind: Any = chain(group(add.s(1, 2), fail.si()), total.s(), add.s(1)).delay()
+    revoked: Any = chain(add.si(1, 2), add.s(3)).delay()
+    revoked.parent.revoke()
+    inbox.run_until_idle()
+    for given in (steps, beside, result_from_tuple(steps.as_tuple(), app=app)):
+        with pytest.raises(LookupError, match=r"^no 0$"):
+            given.get(timeout=1)
+    for given in (gathered, behind):
+        with pytest.raises(ChordError, match=r"^Dependency [-0-9a-f]{36} raised LookupError\('no 0'\)$"):
+            given.get(timeout=1)
+    assert (steps.state, steps.parent.state, steps.parent.parent.state) == ("REVOKED", "REVOKED", "FAILURE")
+    assert isinstance(steps.get(timeout=1, propagate=False), TaskRevokedError)
+    with pytest.raises(TaskRevokedError, match="what it needed did not come"):
+        app.AsyncResult(steps.id, parent=steps.parent).get(timeout=1, follow_parents=False)
+    with pytest.raises(TaskRevokedError, match="cancelled"):
+        revoked.get(timeout=1)
 
 
 def test_each_retry_of_one_run_with_arguments_of_its_own_is_run(inbox: Inbox) -> None:
