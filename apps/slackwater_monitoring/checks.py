@@ -20,8 +20,8 @@ def check_alerts(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list
 
     try:
         rules()
-    except ImproperlyConfigured:  # another setting, which its own check names
-        return []
-    except ConfigurationError as error:
+    except (ConfigurationError, ImproperlyConfigured) as error:
+        if getattr(error, "key", "ALERTS") != "ALERTS":
+            return []  # another setting, which its own check names
         return [Error(f"SLACKWATER_ALERTS cannot be used: {error}", id="slackwater.E020")]
     return []

@@ -256,7 +256,7 @@ def test_a_chosen_port_that_is_taken_is_refused_before_anything_starts(var: Path
             "mysql://me:s3cret@h/d",
             "SLACKWATER_DATABASE_URL is not a PostgreSQL URL",
         ),
-        ("SLACKWATER_REDIS_URL", "http://h/", "Redis at SLACKWATER_REDIS_URL cannot be used"),
+        ("SLACKWATER_REDIS_URL", "http://h/", "SLACKWATER_REDIS_URL cannot be used: it must begin with redis://"),
         ("SLACKWATER_SCHEDULER", "{bad", "SLACKWATER_SCHEDULER cannot be used"),
         (
             "SLACKWATER_SCHEDULER",
