@@ -174,10 +174,6 @@ def _values(schema: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, An
     for name in schema.get("required", ()):
         if name not in values:
             raise DoesNotFit("must be given: the template needs it", field=f"parameters.{name}")
-    try:
-        _compiled(schema)
-    except DoesNotFit as error:  # stored when more was allowed
-        raise DoesNotFit(f"store the template anew: its {error.field} {error}"[:500], field="parameters") from None
     _check_value(schema, values, "parameters")
     return values
 
@@ -188,6 +184,10 @@ def _check_value(schema: Any, value: Any, path: str) -> None:
     try:
         validator = _compiled(schema, min(MAX_STATES, MAX_MATCHED // max(letters, 1)))
     except DoesNotFit:
+        try:
+            _compiled(schema)
+        except DoesNotFit as error:  # stored when more was allowed
+            raise DoesNotFit(f"store the template anew: its {error.field} {error}"[:500], field=path) from None
         raise TooLarge("is too long for the regular expressions of the template", field=path) from None
     outermost = min(validator.iter_errors(value), key=lambda error: len(error.instance_path), default=None)
     if outermost is not None:
