@@ -143,7 +143,10 @@ def revive(cur: Any, tenant: Tenant, revived: Sequence[Revived], *, actor: str, 
         _weigh(cur, tenant.pk, waited_for)
     live = [
         rows.live_row(tenant.pk, accepted, at, task.submitted_at, chosen)._replace(
-            fence=fences.get(task.pk, 0), attempts=used[task.pk], total_attempts=used[task.pk] + task.total_attempts
+            fence=fences.get(task.pk, 0),
+            attempts=used[task.pk],
+            total_attempts=used[task.pk] + task.total_attempts,
+            alone=accepted.checkpoints or task.total_attempts == 1,
         )
         for task, accepted, _ in revived
     ]

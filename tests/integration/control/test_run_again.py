@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import closing
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
 from tests.support.api import HANDLER
 from tests.support.hand_worker import HandWorker, raw_cursor
+from tests.support.rounds import Rounds
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -114,3 +116,12 @@ def test_what_runs_again_misses_no_telling(tenant: Tenant, run_again: Any) -> No
     assert state(second) is TaskState.READY
     assert waited, "an end was told while what needs it was made to run again"
     worker.run(second)
+
+
+def test_a_task_of_one_attempt_runs_again_by_itself(tenant: Tenant) -> None:
+    with closing(Rounds()) as rounds:
+        _, first, _ = pair(tenant)
+        rounds.worker.run(first, outcome=Outcome.FAILED)
+        retry(tenant.pk, first)
+        [head] = [head for line in rounds.store.snapshot().lines for head in line.heads]
+    assert (head.task_id, head.alone) == (str(first), True)
