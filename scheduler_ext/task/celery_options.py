@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from fractions import Fraction
+from math import isfinite
 from typing import Any, Final
 
 from scheduler_ext.core.errors import ConfigurationError, InvalidInput
@@ -226,26 +227,51 @@ def fields_of_call(options: Mapping[str, Any], app: Any, now: datetime | None, w
         if name not in CALL_OPTIONS:
             raise InvalidInput("cannot be kept: there is no such option of Celery's", field=f"{prefix}{name}")
     found: dict[str, Any] = {}
-    if countdown := float(options.get("countdown") or 0):
-        found |= (
-            {"start_in_s": max(0.0, countdown)} if now is None else {"start_at": now + timedelta(seconds=countdown)}
-        )
     if options.get("eta") is not None:
-        found.pop("start_in_s", None)
-        found["start_at"] = _moment(options["eta"])
+        found["start_at"] = _moment(options["eta"], f"{prefix}eta")
+    if options.get("countdown") is not None and (countdown := _number(options["countdown"], f"{prefix}countdown")):
+        # Beside an eta it is the countdown that holds, as in Celery.
+        found.pop("start_at", None)
+        later = {"start_in_s": max(0.0, countdown)}
+        found |= later if now is None else {"start_at": _later(now, countdown, f"{prefix}countdown")}
     if (expires := options.get("expires")) is not None:
         if isinstance(expires, (int, float)):  # counted from the call, as Celery counts them
-            found["expires_in_s"] = max(0.001, expires)
+            found["expires_in_s"] = max(0.001, _number(expires, f"{prefix}expires"))
         else:
-            found["expires_at"] = _moment(expires)
+            found["expires_at"] = _moment(expires, f"{prefix}expires")
     if options.get("priority") is not None:
-        found["priority"] = priority(options["priority"], app)
+        value = options["priority"]
+        if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+            raise InvalidInput(f"must be a whole number from 0 on, not {value!r}", field=f"{prefix}priority")
+        found["priority"] = priority(value, app)
     if options.get("time_limit"):
         found["execution_cap_s"] = options["time_limit"]
     told = {name: options[name] for name in ("headers", "soft_time_limit") if options.get(name)}
     return {**found, CALL: told} if told else found
 
 
-def _moment(value: Any) -> datetime:
-    moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+def _number(value: Any, field: str) -> float:
+    try:
+        found = float("nan") if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        found = float("nan")
+    if not isfinite(found):
+        raise InvalidInput(f"must be a number of seconds, not {value!r}", field=field)
+    return found
+
+
+def _later(now: datetime, seconds: float, field: str) -> datetime:
+    try:
+        return now + timedelta(seconds=seconds)
+    except OverflowError:
+        raise InvalidInput(f"is too many seconds: {seconds:g}", field=field) from None
+
+
+def _moment(value: Any, field: str) -> datetime:
+    try:
+        moment = datetime.fromisoformat(value) if isinstance(value, str) else value
+    except ValueError:
+        moment = None
+    if not isinstance(moment, datetime):
+        raise InvalidInput(f"must be a moment, as a datetime or like 2030-01-31T09:00:00Z, not {value!r}", field=field)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment

@@ -27,7 +27,7 @@ from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.work import Started
 from scheduler_ext.task import handlers, in_flight, results
 from scheduler_ext.task.celery_json import CALL
-from scheduler_ext.task.celery_options import meant, soft_limit
+from scheduler_ext.task.celery_options import fields_of_call, meant, soft_limit
 from scheduler_ext.task.context import TaskContext
 from scheduler_ext.task.in_flight import CANVASES, LINKS, MAPS
 from scheduler_ext.task.running import task as running_task
@@ -137,7 +137,9 @@ class Publishing:
         for option in ("chain", "chord", "group_id"):
             if options.get(option):
                 raise InvalidInput(f"{name} is a handler: a message of Celery cannot lead to it", field=option)
-        signature: Signature[Any] = Signature(name, args, kwargs, meant({**options, **timing}), app=self.app)
+        said = meant({**options, **timing})
+        fields_of_call(said, self.app, None)  # so that a wrong one is named as the call names it
+        signature: Signature[Any] = Signature(name, args, kwargs, said, app=self.app)
         (own_id,) = self.ledger.submit(signature, running).result_ids
         return (options.get("result_cls") or self.app.AsyncResult)(own_id)
 

@@ -234,6 +234,17 @@ def test_what_would_run_it_beside_the_ledger_is_refused(
     assert not ledger.taken
 
 
+@pytest.mark.parametrize(
+    ("option", "wrong"), [("countdown", "soon"), ("eta", 5), ("expires", "never"), ("priority", -1)]
+)
+def test_a_wrong_option_is_named_as_the_call_names_it(ledger: Ledger, option: str, wrong: Any) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        add.apply_async((1, 2), **{option: wrong})
+    assert refused.value.field == option
+    assert repr(wrong) in refused.value.message
+    assert not ledger.taken
+
+
 def test_other_tasks_go_where_they_went(ledger: Ledger, sent: list[str]) -> None:
     plain.delay()
     app.send_task("p.unknown")

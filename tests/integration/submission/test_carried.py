@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 from django.db import connection
 
 from scheduler_ext.conf import SchedulerConf
-from scheduler_ext.core.errors import ConfigurationError
+from scheduler_ext.core.errors import ConfigurationError, InvalidInput
 from scheduler_ext.core.states import Category, Outcome, Repeats, TaskState
 from scheduler_ext.core.work import Export, NodeSpec
 from scheduler_ext.task import handlers
@@ -99,6 +99,20 @@ def test_the_options_of_a_call_become_fields(acme: Tenant) -> None:
     assert (row.cap_ms, row.priority, row.total_attempts) == (7_000, 8, 6)
     assert row.args == [{"__type__": "decimal", "__value__": "1.10"}, [2]]
     assert row.kwargs == {CALL: {"headers": {"who": "ann"}, "soft_time_limit": 3, TYPED: True}}
+
+
+@pytest.mark.parametrize(("option", "wrong"), [
+    ("countdown", "soon"), ("countdown", True), ("countdown", float("inf")), ("countdown", 1e18), ("eta", "tomorrow"),
+    ("eta", 5), ("expires", "never"), ("expires", True), ("expires", float("nan")), ("priority", "high"), ("priority", -1),
+    ("priority", 2.5),
+])  # fmt: skip
+def test_a_wrong_option_of_a_call_is_refused_by_its_name(acme: Tenant, option: str, wrong: Any) -> None:
+    app = Celery("carried", set_as_current=False)
+    f: Any = app.task(name="t.carried", shared=False)(declared)
+    with pytest.raises(InvalidInput) as refused:
+        submit_canvas(acme, f.si(1).set(**{option: wrong}))
+    assert refused.value.field == f"canvas.options.{option}"
+    assert not Row._plain.exists()
 
 
 @pytest.mark.parametrize("repeats", list(Repeats))
