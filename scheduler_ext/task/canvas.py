@@ -26,6 +26,7 @@ from scheduler_ext.task.steps import Feed, Step, names_in
 
 ACCUMULATE: Final = "celery.accumulate"
 """Celery's task that stands behind a group for the list of its results."""
+TIMING: Final = ("countdown", "eta")
 _OWN: Final = frozenset(("task_id", "group_id", "chord", "chain"))
 WHOLES: Final = {"chain": _OWN | {"link", "link_error"}, "group": _OWN, "chord": _OWN}
 """What a canvas may be given as a whole: Celery's own account of it, and what follows a chain."""
@@ -76,9 +77,7 @@ class _Compiler:
         return Step([one.feed for one in last], before, last)
 
     def _chord(self, signature: Any, before: Step | None, where: str) -> Step:
-        header = signature["kwargs"]["header"]
-        members = _members(header["kwargs"]["tasks"] if isinstance(header, Mapping) else header)
-        body = signature["kwargs"].get("body")
+        members, body = _header(signature), signature["kwargs"].get("body")
         if body is None:
             raise InvalidInput("the chord has no body", field=f"{where}.body")
         first = len(self._names)
@@ -153,6 +152,43 @@ def _refuse_of_whole(signature: Any, kind: str, where: str) -> None:
             raise InvalidInput(f"a {kind} cannot keep it: give it to its signatures", field=f"{where}.options.{name}")
     if signature.get("args"):
         raise InvalidInput(f"a {kind} cannot keep them: give them to its signatures", field=f"{where}.args")
+
+
+def called_with(canvas: Any, options: Mapping[str, Any]) -> Any:
+    """A copy of a canvas whose signatures have the options of its call, where Celery puts them.
+
+    Of a chain its first step has them, of a group each member, of a chord its header and its body, but when to start only
+    the header. As in Celery they go before what a signature says itself.
+    """
+    copy, later = canvas.clone(), {name: value for name, value in options.items() if name not in TIMING}
+    match copy.get("subtask_type"):
+        case "chain":
+            copy.tasks = _first_with(_members(copy.tasks), options, later)
+        case "group":
+            copy.tasks = [called_with(one, options) for one in _members(copy.tasks)]
+        case "chord":
+            header = _header(copy)
+            copy.tasks = [called_with(one, options) for one in header]
+            copy.body = called_with(maybe_signature(copy.body), later if header else options)
+        case _:
+            copy.options.update(options)
+            return copy
+    for name in options:
+        copy.options.pop(name, None)
+    return copy
+
+
+def _first_with(steps: list[Any], options: Mapping[str, Any], later: Mapping[str, Any]) -> list[Any]:
+    """The steps of a chain whose first has the options; a group and what follows it are a chord, as in Celery."""
+    for n, step in enumerate(steps[:2]):
+        if n == 0 or steps[0].get("subtask_type") == "group":
+            steps[n] = called_with(step, later if n else options)
+    return steps
+
+
+def _header(signature: Any) -> list[Any]:
+    header = signature["kwargs"]["header"]
+    return _members(header["kwargs"]["tasks"] if isinstance(header, Mapping) else header)
 
 
 def _members(value: Any) -> list[Any]:

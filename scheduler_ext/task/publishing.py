@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from celery import Celery
 from celery._state import get_current_worker_task
@@ -26,12 +26,16 @@ from kombu.utils.functional import maybe_list
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.work import Started
 from scheduler_ext.task import handlers, in_flight, results
+from scheduler_ext.task.canvas import called_with
 from scheduler_ext.task.celery_json import CALL
-from scheduler_ext.task.celery_options import fields_of_call, meant, soft_limit
+from scheduler_ext.task.celery_options import CALL_OPTIONS, fields_of_call, meant, soft_limit
 from scheduler_ext.task.context import TaskContext
 from scheduler_ext.task.in_flight import CANVASES, LINKS, MAPS
 from scheduler_ext.task.running import task as running_task
 from scheduler_ext.task.steps import Stored
+
+NOT_OF_A_CANVAS: Final = {"task_id", "chain", "chord", "group_id", "slackwater", *LINKS}
+"""Options of a call that a canvas cannot be given as a whole."""
 
 
 class Ledger(results.Results, Protocol):
@@ -207,7 +211,11 @@ class Publishing:
                 for each in maybe_list(options.pop(name, None)) or ():
                     getattr(canvas, name)(each)
         kept = LINKS if isinstance(canvas, _chain) else ()
-        _refuse({**{key: value for key, value in canvas.options.items() if key not in kept}, **options}, "a canvas")
+        said = meant({**{key: value for key, value in canvas.options.items() if key not in kept}, **options})
+        _refuse({name: said[name] for name in said if name not in CALL_OPTIONS - NOT_OF_A_CANVAS}, "a canvas")
+        fields_of_call(said, self.app, None)
+        if said:
+            canvas = called_with(canvas, said)
         result: Any = self.ledger.submit(canvas, running_task.get()).result(self.app)
         if not isinstance(result, ResultSet) or len(result) != 1 or isinstance(canvas, group):
             return result

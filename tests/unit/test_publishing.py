@@ -223,7 +223,7 @@ def test_the_refusal_of_a_map_says_what_to_write(ledger: Ledger, sent: list[str]
     lambda: add.map([(1, 2)]).delay(), lambda: group(add.s(1, 2)).apply_async(link=add.s(4)),
     lambda: add.apply_async((1, 2), task_id="mine"), lambda: app.send_task("p.add", (1, 2), group_id="g"),
     lambda: app.send_task("p.plain", chain=[add.s(1)]), lambda: group(add.s(1)).apply_async((2,)),
-    lambda: group(add.s(1, 2)).apply_async(countdown=5),
+    lambda: group(add.s(1, 2)).apply_async(slackwater={"tier": "basic"}),
 ])  # fmt: skip
 def test_what_would_run_it_beside_the_ledger_is_refused(
     ledger: Ledger, sent: list[str], publish: Callable[[], Any]
