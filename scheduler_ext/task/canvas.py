@@ -61,19 +61,23 @@ class _Compiler:
         return self._task(signature, before, where, header)
 
     def _chain(self, signature: Any, before: Step | None, where: str, header: Sequence[str]) -> Step:
-        steps = _members(signature["kwargs"]["tasks"])
+        steps = [(n, step) for n, step in enumerate(_members(signature["kwargs"]["tasks"])) if not _holds_nothing(step)]
         if not steps:
             raise InvalidInput("the chain is empty", field=where)
         first = len(self._names)
-        for n, step in enumerate(steps):
-            before = self.compile(step, before, f"{where}.tasks[{n}]", () if n else header)
+        for n, step in steps:
+            before = self.compile(step, before, f"{where}.tasks[{n}]", () if n > steps[0][0] else header)
         assert before is not None
         return self._callbacks(signature, before, where, [*header, *self._names[first:]])
 
     def _group(self, members: list[Any], before: Step | None, where: str) -> Step:
-        if not members:
+        if all(map(_holds_nothing, members)):
             raise InvalidInput("the group is empty", field=where)
-        last = tuple(self.compile(member, before, f"{where}.tasks[{n}]") for n, member in enumerate(members))
+        last = tuple(
+            self.compile(member, before, f"{where}.tasks[{n}]")
+            for n, member in enumerate(members)
+            if not _holds_nothing(member)
+        )
         return Step([one.feed for one in last], before, last)
 
     def _chord(self, signature: Any, before: Step | None, where: str) -> Step:
@@ -81,7 +85,8 @@ class _Compiler:
         if body is None:
             raise InvalidInput("the chord has no body", field=f"{where}.body")
         first = len(self._names)
-        collected = self._group(members, before, f"{where}.header")
+        nothing = all(map(_holds_nothing, members))  # the body is given an empty list then
+        collected = Step([], before) if nothing else self._group(members, before, f"{where}.header")
         if body.get("task") == ACCUMULATE:
             return self._callbacks(body, collected, f"{where}.body", self._names[first:])
         return self.compile(body, collected, f"{where}.body", self._names[first:])
@@ -98,10 +103,10 @@ class _Compiler:
         if "map" in fields:
             fields["map"] = _over(fields["map"], feed, where)
         elif feed is not None and not immutable:
-            args.insert(0, {MARK: feed})
+            args.insert(0, {MARK: feed} if feed else [])
         self.tasks.append({
             "name": name, "handler": _handler(signature["task"]), "args": args, "kwargs": kwargs,
-            "depends_on": list(dict.fromkeys(names_in(feed))) if feed is not None else [], **fields,
+            "depends_on": _awaited(before), **fields,
         })  # fmt: skip
         self._names.append(name)
         return self._callbacks(signature, Step(name, before), where, [*header, name])
@@ -134,6 +139,18 @@ class _Compiler:
                 "may set a task's fields, but not what the canvas says", field=f"{where}.options.slackwater"
             )
         return {**found, **own}
+
+
+def _awaited(step: Step | None) -> list[str]:
+    """The tasks that have ended when a step has: behind an empty header those before it."""
+    return [] if step is None else list(dict.fromkeys(names_in(step.feed))) or _awaited(step.before)
+
+
+def _holds_nothing(signature: Any) -> bool:
+    """Whether a group or chain has no task in it: inside of another canvas Celery leaves it out."""
+    if signature.get("subtask_type") not in ("chain", "group"):
+        return False
+    return all(map(_holds_nothing, _members(signature["kwargs"]["tasks"])))
 
 
 def _over(given: Any, feed: Feed | None, where: str) -> dict[str, Any]:
@@ -169,7 +186,7 @@ def called_with(canvas: Any, options: Mapping[str, Any]) -> Any:
         case "chord":
             header = _header(copy)
             copy.tasks = [called_with(one, options) for one in header]
-            copy.body = called_with(maybe_signature(copy.body), later if header else options)
+            copy.body = called_with(maybe_signature(copy.body), options if all(map(_holds_nothing, header)) else later)
         case _:
             copy.options.update(options)
             return copy
@@ -215,6 +232,8 @@ def compile_canvas(
         raise InvalidInput("must be a Celery signature, chain, group or chord", field="canvas")
     compiler = _Compiler(prefix=prefix, now=now)
     last = compiler.compile(signature, None, "canvas")
+    if not compiler.tasks:
+        raise InvalidInput("holds no task", field="canvas")
     return compiler.tasks, last
 
 

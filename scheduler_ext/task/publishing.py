@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 
 from celery import Celery
 from celery._state import get_current_worker_task
-from celery.canvas import Signature, _chain, chord, group
+from celery.canvas import Signature, _chain, chord, group, maybe_signature
 from celery.exceptions import Ignore
 from celery.result import ResultSet
 from kombu.utils.functional import maybe_list
@@ -280,10 +280,14 @@ def _lead(kind: Any) -> None:
 
     @wraps(original)
     def apply_async(self: Any, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-        publishing = of(self.app)
-        if publishing is None and any(_is_stray(self.app, name) for name in leaves(self)):
+        canvas, kwargs = self, dict(kwargs or {})
+        if kind is chord and kwargs.get("body"):
+            canvas = self.clone()  # its application may be known of the body alone
+            canvas.body = maybe_signature(kwargs["body"])
+        publishing = of(canvas.app)
+        if publishing is None and any(_is_stray(canvas.app, name) for name in leaves(canvas)):
             publishing = _home
-        if publishing is None or self.app.conf.task_always_eager:
+        if publishing is None or canvas.app.conf.task_always_eager:
             return original(self, args, kwargs, **options)
         running = running_task.get()
         if running is not None and self.options.get("replaced_task_nesting"):
@@ -292,10 +296,9 @@ def _lead(kind: Any) -> None:
         if running is None and in_flight.is_step(self, options, may_replace=publishing.runs_handler()):
             with in_flight.publishing_steps():
                 return original(self, args, kwargs, **options)
-        kwargs = dict(kwargs or {})
-        canvas = self if kind is not chord or "body" not in kwargs else chord(self.tasks, kwargs.pop("body"))
         if not publishing.concerns(canvas):
-            return original(canvas, args, kwargs, **options)
+            return original(self, args, kwargs, **options)
+        kwargs.pop("body", None)
         return publishing.publish(canvas, args, kwargs, options)
 
     kind.apply_async = apply_async

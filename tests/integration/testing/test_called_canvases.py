@@ -104,3 +104,40 @@ def test_what_a_canvas_cannot_be_called_with_is_refused_by_its_name(
         make().apply_async(**{option: value})
     assert refused.value.field == option
     inbox.assert_nothing_submitted()
+
+
+@pytest.mark.parametrize(("make", "result", "tasks"), [
+    (lambda: chord([])(body.s(1)), [[], 1], 1),
+    (lambda: chord([], body.s(1)).delay(), [[], 1], 1),
+    (lambda: chord([])(body.si(1)), [1], 1),
+    (lambda: chord([group([])])(chain(body.s(1), body.s())), [[[], 1]], 2),
+    (lambda: chord([one.s(1), group([])], body.s()).delay(), [[1]], 2),
+    (lambda: chain(group([]) | body.s(1), one.s()).delay(), [[], 1], 2),
+    (lambda: chain(group([]), body.s(1)).delay(), [1], 1),
+    (lambda: chain(one.s(1), chord([], body.s(2))).delay(), [[], 2], 2),
+    (lambda: chain(one.s(1), group([]), body.s(2)).delay(), [1, 2], 2),
+])  # fmt: skip
+def test_what_holds_no_task_is_as_in_celery(inbox: Inbox, make: Any, result: Any, tasks: int) -> None:
+    """The body of a chord with an empty header is called with an empty list; elsewhere what is empty is left out."""
+    given = make()
+    inbox.run_until_idle()
+    assert given.get(timeout=1) == result
+    assert len(inbox.submitted) == tasks
+
+
+def test_the_body_of_an_empty_chord_waits_for_what_the_chord_follows(inbox: Inbox) -> None:
+    first: Any = one.s(1)
+    given: Any = chain(first.set(countdown=60), chord([], body.s(2))).delay()
+    inbox.run_until_idle(jump=False)
+    assert given.state == "PENDING"
+    inbox.run_until_idle()
+    assert given.get(timeout=1) == [[], 2]
+    assert given.parent.results == []
+
+
+def test_an_empty_group_has_an_empty_result(inbox: Inbox) -> None:
+    given: Any = group([]).delay()
+    bodies: Any = chord([])(body.s())
+    assert (given.results, bodies.parent.results) == ([], [])
+    assert chord([])(body.s(), countdown=60).state == "PENDING"
+    assert [run.handler for run in inbox.run_until_idle(jump=False)] == ["called.body"]
