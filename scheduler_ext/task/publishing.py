@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import wraps
@@ -144,7 +144,8 @@ class Publishing:
         said = meant({**options, **timing})
         fields_of_call(said, self.app, None)  # so that a wrong one is named as the call names it
         signature: Signature[Any] = Signature(name, args, kwargs, said, app=self.app)
-        (own_id,) = self.ledger.submit(signature, running).result_ids
+        with self.naming_the_ordinary(signature):
+            (own_id,) = self.ledger.submit(signature, running).result_ids
         return (options.get("result_cls") or self.app.AsyncResult)(own_id)
 
     def _again(self, running: TaskContext, name: str, args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
@@ -201,6 +202,21 @@ class Publishing:
         """Whether a canvas has handlers in it."""
         return any(self.is_handler(name) for name in leaves(canvas))
 
+    @contextmanager
+    def naming_the_ordinary(self, canvas: Signature[Any]) -> Iterator[None]:
+        """Say of a canvas that is refused for a task that is not durable which it is, and what to do."""
+        try:
+            yield
+        except InvalidInput as error:
+            ordinary = next((name for name in leaves(canvas) if not self.is_handler(name)), None)
+            if ordinary is None or not (error.field or "").endswith("handler"):
+                raise
+            raise InvalidInput(
+                f"{ordinary} is not durable, and a canvas with a durable task is stored as a whole: name it in DURABLE"
+                " (or in install's durable) too, or let a durable task call it",
+                field="canvas",
+            ) from error
+
     def publish(self, canvas: Signature[Any], args: Any, kwargs: Any, options: dict[str, Any]) -> Any:
         """``apply_async`` of a canvas with handlers in it: all of it is stored in the ledger."""
         if args or kwargs:
@@ -216,7 +232,8 @@ class Publishing:
         fields_of_call(said, self.app, None)
         if said:
             canvas = called_with(canvas, said)
-        result: Any = self.ledger.submit(canvas, running_task.get()).result(self.app)
+        with self.naming_the_ordinary(canvas):
+            result: Any = self.ledger.submit(canvas, running_task.get()).result(self.app)
         if not isinstance(result, ResultSet) or len(result) != 1 or isinstance(canvas, group):
             return result
         (single,) = result  # the group of one at a chain's end: as in Celery it is its member
@@ -291,7 +308,8 @@ def _lead(kind: Any) -> None:
             return original(self, args, kwargs, **options)
         running = running_task.get()
         if running is not None and self.options.get("replaced_task_nesting"):
-            publishing.ledger.go_on_as(self, running)
+            with publishing.naming_the_ordinary(self):
+                publishing.ledger.go_on_as(self, running)
             raise GoesOn("replaced by a canvas")
         if running is None and in_flight.is_step(self, options, may_replace=publishing.runs_handler()):
             with in_flight.publishing_steps():

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from scheduler_ext.task.celery_options import CALLED, OPTIONS
+from scheduler_ext.task.in_flight import CANVASES, LINKS
 from slackwater.moving.findings import OF_FATE, Finding, Verdict
 
 SKIPPED: Final = {"node_modules", "site-packages", "__pycache__", "venv", "env", "build", "dist"}
@@ -19,6 +20,7 @@ POSITIONS: Final = {
     "send_task()": ("name", "args", "kwargs", "countdown", "eta", "task_id"),
 }
 """What such a call takes without its name."""
+SIGNED: Final = {"s", "si", "signature", "subtask", "apply_async"}
 MAPS: Final = {"map", "starmap", "chunks"}
 
 
@@ -34,8 +36,8 @@ def files(places: Collection[Path]) -> Iterator[Path]:
                 yield path
 
 
-def read(path: Path, functions: Collection[str]) -> list[Finding]:
-    """What a file calls. ``functions``: the names of the tasks' functions."""
+def read(path: Path, functions: Collection[str], durable: Collection[str], ordinary: Collection[str]) -> list[Finding]:
+    """What a file calls. ``functions``: the names of the tasks' functions; of them ``ordinary`` stay Celery's."""
     try:
         tree = ast.parse(path.read_bytes(), filename=str(path))
     except (SyntaxError, ValueError) as error:
@@ -44,7 +46,38 @@ def read(path: Path, functions: Collection[str]) -> list[Finding]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             found += _call(node, node.func, f"{path}:{node.lineno}", functions)
+    for node in _canvases(tree):
+        names = set(_signed(node))
+        ours, others = sorted(names & set(durable)), sorted(names & set(ordinary))
+        if ours and others:
+            why = f"{', '.join(ours)} would be durable and {', '.join(others)} not: a canvas is stored as a whole: make all so"
+            found.append(_refused(_word(node), f"{path}:{node.lineno}", why))
     return found
+
+
+def _canvases(node: ast.AST) -> Iterator[ast.Call | ast.BinOp]:
+    """The canvases that are written in a tree, without those inside another one; calls with links are such too."""
+    if isinstance(node, (ast.Call, ast.BinOp)) and _word(node):
+        yield node
+        return
+    for inner in ast.iter_child_nodes(node):
+        yield from _canvases(inner)
+
+
+def _word(node: ast.Call | ast.BinOp) -> str:
+    """How a canvas is begun; empty for what is none."""
+    if isinstance(node, ast.BinOp):
+        return "a | b" if isinstance(node.op, ast.BitOr) and any(_signed(node)) else ""
+    name = _last(node.func)
+    linked = name == "apply_async" and any(keyword.arg in LINKS for keyword in node.keywords)
+    return f"{name}()" if name in CANVASES or linked else ""
+
+
+def _signed(node: ast.AST) -> Iterator[str]:
+    """The functions of whose calls signatures are made, and the one that is called with links."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute) and inner.func.attr in SIGNED:
+            yield _last(inner.func.value)
 
 
 def _call(node: ast.Call, func: ast.Attribute, where: str, functions: Collection[str]) -> Iterator[Finding]:

@@ -38,13 +38,20 @@ def load(name: str) -> Celery:
     return app
 
 
-def examine(app: Celery, patterns: Collection[str], places: Collection[Path]) -> list[Finding]:
-    """Everything there is to say of the tasks that ``patterns`` name, the calls in ``places``, and the periodic tasks."""
+def examine(
+    app: Celery, patterns: Collection[str], places: Collection[Path], durable: Collection[str]
+) -> list[Finding]:
+    """Everything there is to say of the tasks that ``patterns`` name, the calls in ``places``, and the periodic tasks.
+
+    ``durable``: patterns of those that are to be durable; the others stay Celery's.
+    """
     tasks = [task for name, task in sorted(app.tasks.items()) if _is_asked_for(name, patterns)]
     found = [finding for task in tasks for finding in _task(task)]
-    functions = {task.name.rpartition(".")[2] for task in tasks} | {task.run.__name__ for task in tasks}
+    functions = _functions(tasks)
+    kept = _functions([task for name, task in app.tasks.items() if _is_asked_for(name, durable)])
+    ordinary = _functions([task for name, task in app.tasks.items() if _is_asked_for(name, ["*"])]) - kept
     for path in call_sites.files(places):
-        found += call_sites.read(path, functions)
+        found += call_sites.read(path, functions, kept, ordinary)
     return found + list(entries(beat.of_app(app), app, patterns))
 
 
@@ -64,6 +71,10 @@ def entries(periodic: Iterable[beat.Entry], app: Celery, patterns: Collection[st
                           why=error.message)  # fmt: skip
         else:
             yield Finding(kind="beat", subject=entry.name, verdict=Verdict.CARRIES, why="`slackwater import-beat`")
+
+
+def _functions(tasks: Iterable[Any]) -> set[str]:
+    return {task.name.rpartition(".")[2] for task in tasks} | {task.run.__name__ for task in tasks}
 
 
 def _is_asked_for(name: str, patterns: Collection[str]) -> bool:

@@ -6,6 +6,7 @@ import json
 import re
 from datetime import timedelta
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -101,6 +102,32 @@ def test_the_doctor_speaks_to_people_and_ends_with_a_code() -> None:
     assert (code, "in a hurry" in said) == (1, True)
     with pytest.raises(CommandError, match=r"app: cannot be loaded.*no_such_module"):
         run("doctor", "no_such_module:app")
+
+
+MIXED = """
+from celery import chain, chord, group
+chain(plain.s(1), mail.s()).delay()
+group(plain.s(1), chain(mail.s(), plain.s())).apply_async()
+(plain.s(1) | mail.s()).delay()
+plain.apply_async((1,), link=mail.s())
+chord([plain.s(1)])(plain.s())
+chain(mail.s(), mail.s())
+plain.apply_async((1,), countdown=3)
+"""
+
+
+@pytest.mark.parametrize("said", ["--task", "DURABLE"])
+def test_the_doctor_names_canvases_of_durable_and_ordinary_tasks(tmp_path: Path, settings: Any, said: str) -> None:
+    (source := tmp_path / "calls.py").write_text(MIXED)
+    if said == "DURABLE":
+        settings.SLACKWATER = {**settings.SLACKWATER, "DURABLE": ["shop.plain"]}
+    _, told = run("doctor", APP, str(source), "--json", *(["--task", "shop.plain"] if said == "--task" else []))
+    found = [f for f in json.loads(told)["findings"] if "stored as a whole" in f["why"]]
+    assert [(f["subject"], f["where"].rpartition(":")[2], f["verdict"]) for f in found] == [
+        ("chain()", "3", "refused"), ("group()", "4", "refused"), ("a | b", "5", "refused"),
+        ("apply_async()", "6", "refused"),
+    ]  # fmt: skip
+    assert {f["why"].partition(":")[0] for f in found} == {"plain would be durable and mail not"}
 
 
 def test_periodic_tasks_become_schedules(acme: Tenant) -> None:

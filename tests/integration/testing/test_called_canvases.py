@@ -141,3 +141,15 @@ def test_an_empty_group_has_an_empty_result(inbox: Inbox) -> None:
     assert (given.results, bodies.parent.results) == ([], [])
     assert chord([])(body.s(), countdown=60).state == "PENDING"
     assert [run.handler for run in inbox.run_until_idle(jump=False)] == ["called.body"]
+
+
+@pytest.mark.parametrize("call", [
+    lambda: chain(one.s(1), ordinary.s()).delay(), lambda: group(ordinary.s(), one.s(1)).delay(),
+    lambda: chord([one.s(1)])(ordinary.s()), lambda: one.apply_async((1,), link=ordinary.s()),
+    lambda: one.apply_async((1,), link_error=ordinary.s()),
+])  # fmt: skip
+def test_who_mixes_in_a_task_that_is_not_durable_is_told_which_and_what_to_do(inbox: Inbox, call: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"called\.ordinary is not durable, .*: name it in DURABLE") as refused:
+        call()
+    assert refused.value.field == "canvas"
+    inbox.assert_nothing_submitted()

@@ -17,6 +17,7 @@ from scheduler_ext.core.errors import InvalidInput
 from slackwater.management.console import PlatformCommand
 from slackwater.moving import beat, doctor
 from slackwater.moving.findings import Verdict, worst
+from slackwater_conf import conf
 from slackwater_tasks.read.shadow import compare
 
 NO_TASK: Final = "no task of the app was found"
@@ -55,7 +56,8 @@ class Command(PlatformCommand):
             raise InvalidInput("name the app, or give --compare", field="app")
         app = doctor.load(options["app"])
         patterns = options["task"] or ["*"]
-        found = doctor.examine(app, patterns, options["places"])
+        durable = options["task"] or [*conf().durable, *conf().shadow] or patterns
+        found = doctor.examine(app, patterns, options["places"], durable)
         try:
             found += doctor.entries(beat.of_database(), app, patterns)
         except DatabaseError as error:
