@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
-from django.db import DEFAULT_DB_ALIAS, connections
+from django.db import DEFAULT_DB_ALIAS, ProgrammingError, connections
 
 from slackwater_conf import conf
 
 P = ParamSpec("P")
 R = TypeVar("R")
+NO_TABLES: Final = "the database {!r} has no tables of Slackwater: run `manage.py migrate`"
 
 
 def is_elsewhere() -> bool:
@@ -37,14 +38,20 @@ def ledger() -> Iterator[None]:
 
 
 def in_ledger(function: Callable[P, R]) -> Callable[P, R]:
-    """The same function, run so where the ledger is elsewhere."""
+    """The same function, run so where the ledger is elsewhere. Without our tables its ``ProgrammingError`` says what to do."""
 
     @wraps(function)
     def run(*args: P.args, **kwargs: P.kwargs) -> R:
-        if not is_elsewhere():
-            return function(*args, **kwargs)
-        with ledger():
-            return function(*args, **kwargs)
+        try:
+            if not is_elsewhere():
+                return function(*args, **kwargs)
+            with ledger():
+                return function(*args, **kwargs)
+        except ProgrammingError as error:
+            if type(error.__cause__).__name__ != "UndefinedTable" or '"slackwater_' not in str(error):
+                raise
+            name = str(connections[conf().ledger_alias].settings_dict["NAME"])
+            raise ProgrammingError(NO_TABLES.format(name)) from error
 
     return run
 

@@ -21,6 +21,7 @@ from scheduler_ext.policies.base import SharePolicy
 from scheduler_ext.preemption.controller import TurnTaking
 from scheduler_ext.sandbox.pool import SlotPool
 from slackwater_conf import conf
+from slackwater_conf.database import NO_TABLES
 
 if TYPE_CHECKING:
     from celery import Celery
@@ -157,7 +158,7 @@ def require_tables() -> None:
     except (Error, DatabaseError):
         return
     if found is not None and found[0] is None:
-        raise SystemExit(f"slackwater: the database {found[1]!r} has no tables of Slackwater: run `manage.py migrate`")
+        raise SystemExit(f"slackwater: {NO_TABLES.format(found[1])}")
 
 
 def heartbeat(kind: str) -> Heartbeat:

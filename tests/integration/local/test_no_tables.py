@@ -29,16 +29,40 @@ def empty(database_url: str) -> Iterator[str]:
             conn.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
 
 
+CALLS = {
+    "delay": "task.delay(1)",
+    "canvas": "celery.chain(task.s(1), task.s()).delay()",
+    "by name": "app.send_task('shop.elsewhere')",
+    "result": "app.AsyncResult('01930000-0000-7000-8000-000000000000').state",
+}
+
+
+def run(command: list[str], database: str, redis_url: str, **more: str) -> subprocess.CompletedProcess[str]:
+    """A process of the platform on that database, to its end."""
+    env = {
+        **os.environ, "SLACKWATER_DATABASE_URL": database, "SLACKWATER_REDIS_URL": redis_url,
+        "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded",
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "platform", ROOT / "apps"))), **more,
+    }  # fmt: skip
+    return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_a_call_says_what_to_do_where_there_are_no_tables(empty: str, redis_url: str, call: str) -> None:
+    made = "import celery, django, slackwater; django.setup(); app = celery.Celery('shop', broker='memory://')"
+    task = "def mail(number): ...\ntask = app.task(name='shop.mail')(mail); app.finalize()"
+    done = run([sys.executable, "-c", f"{made}\n{task}\n{call}"], empty, redis_url, SLACKWATER_DURABLE="shop.*",
+               SLACKWATER_TENANT="shop")  # fmt: skip
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("django.db.utils.ProgrammingError: the database 'empty_")
+    assert last.endswith("has no tables of Slackwater: run `manage.py migrate`")
+
+
 @pytest.mark.parametrize(
     "command", [manage("run_dispatcher"), manage("run_upkeep"), WORKER], ids=["dispatcher", "upkeep", "worker"]
 )
 def test_a_database_without_tables_is_told_in_one_line(empty: str, redis_url: str, command: list[str]) -> None:
-    env = {
-        **os.environ, "SLACKWATER_DATABASE_URL": empty, "SLACKWATER_REDIS_URL": redis_url,
-        "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded",
-        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "platform", ROOT / "apps"))),
-    }  # fmt: skip
-    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    done = run(command, empty, redis_url)
     assert done.returncode == 1
     assert "has no tables of Slackwater: run `manage.py migrate`\n" in done.stderr
     assert "Traceback" not in done.stderr
