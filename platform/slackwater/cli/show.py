@@ -68,7 +68,7 @@ def text(name: str, value: Any) -> str:
 
 def _moment(value: str) -> str:
     try:
-        return datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+        return datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
     except ValueError:
         return harmless(value)
 

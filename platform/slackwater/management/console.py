@@ -198,7 +198,7 @@ def text(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, datetime):
-        return timezone.localtime(value).strftime("%Y-%m-%d %H:%M:%S")
+        return timezone.localtime(value).strftime("%Y-%m-%d %H:%M:%S %Z")
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list) and all(isinstance(entry, str | uuid.UUID | int) for entry in value):

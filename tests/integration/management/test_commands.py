@@ -10,6 +10,7 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 from django.core.management import CommandError, call_command
@@ -194,6 +195,7 @@ def test_status_shows_a_task_with_its_past() -> None:
     shown = run("status", task_id)
     assert "[bold]odd[/bold]" in shown
     assert "submitted" in shown
+    assert f"{Task._plain.get().submitted_at:%Y-%m-%d %H:%M:%S} UTC" in shown
     assert [entry["to"] for entry in run_json("status", task_id)["history"]] == ["ready"]
 
 
@@ -329,6 +331,9 @@ def test_schedules_are_listed_shown_and_made_up_for(tenant: Tenant) -> None:
     daily = {"name": "nightly", "kind": "daily", "rule": {"times": ["02:30"]}, "task": {"handler": HANDLER}}
     made = create_schedule(tenant, daily)
     assert "nightly" in run("schedules")
+    with timezone.override(ZoneInfo("Asia/Tokyo")):
+        for words in (["schedules"], ["schedules", "show", "nightly"]):
+            assert re.search(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d JST", run(*words))
     assert [row["name"] for row in run_json("schedules")] == ["nightly"]
     found = run_json("schedules", "show", "nightly")
     assert (found["id"], len(found["next_firings"]), found["firings"]) == (str(made.pk), 10, [])

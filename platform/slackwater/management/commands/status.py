@@ -130,7 +130,9 @@ class Command(PlatformCommand):
             empty="",
         )
         if logs:
-            self.stdout.write("Output" if written else "It has printed and logged nothing.")
+            self.stdout.write(
+                f"Output ({timezone.localtime():%Z})" if written else "It has printed and logged nothing."
+            )
         for line in written:
             self.stdout.write(_said(line))
 
