@@ -6,6 +6,7 @@ What is no task of the ledger is asked of the application's own backend, as befo
 from __future__ import annotations
 
 import builtins
+import logging
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -29,9 +30,12 @@ from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.task import celery_json
 from scheduler_ext.task.running import task as running_task
 
+log = logging.getLogger(__name__)
 FIRST_LOOK_S: Final = 0.02
 LAST_LOOK_S: Final = 0.5
 """Seconds between two looks for a result that is waited for: at first, and later."""
+LED: Final = "SLACKWATER"
+"""The state in Celery's own backend of a message that became a task of the ledger: its result there is the task's id."""
 OF_OUTCOMES: Final[Mapping[str, type[Exception]]] = {
     Outcome.WORKER_LOST.name: WorkerLostError,
     Outcome.CAP_EXCEEDED.name: TimeLimitExceeded,
@@ -181,6 +185,18 @@ def _raise_lost(result: Any) -> None:
         raise error from None
 
 
+def lead_to(app: Celery, task_id: str, own_id: str) -> None:
+    """Let the results of a message, which its caller has, be those of the task that it was submitted as.
+
+    The application's own backend keeps this; where it has none nobody can ask for the result of a message.
+    """
+    backend: Any = app.backend
+    try:
+        backend.store_result(task_id, own_id, LED)
+    except Exception:  # a backend that is away holds up no task
+        log.exception("the result of the message %s cannot be found by its id: it is that of %s", task_id, own_id)
+
+
 def is_ledger_id(task_id: Any) -> bool:
     """Whether the id may be one of the ledger, whose ids are UUIDs of version 7; Celery's are of version 4."""
     return isinstance(task_id, str) and len(task_id) == 36 and task_id[14] == "7"
@@ -200,6 +216,16 @@ class LedgerBackend:
     def _look(self, task_id: Any) -> Seen | None:
         return self._ledger.look(task_id) if is_ledger_id(task_id) else None
 
+    def own_id(self, task_id: Any) -> str | None:
+        """The id in the ledger of a task, also where it is asked for by that of the message it was submitted from."""
+        if is_ledger_id(task_id):
+            return str(task_id)
+        try:
+            meta = self._other.get_task_meta(task_id)
+        except (NotImplementedError, AttributeError):  # there is no backend
+            return None
+        return str(meta["result"]) if meta.get("status") == LED else None
+
     def store_result(self, task_id: Any, result: Any, state: str, *args: Any, **options: Any) -> Any:
         """Keep what ``update_state`` says of the running task as its progress."""
         running = running_task.get()
@@ -212,7 +238,11 @@ class LedgerBackend:
     def get_task_meta(self, task_id: Any, *args: Any, **options: Any) -> Any:
         """What is known of a task, in Celery's words."""
         seen = self._look(task_id)
-        return meta_of(seen) if seen is not None else self._other.get_task_meta(task_id, *args, **options)
+        if seen is not None:
+            return meta_of(seen)
+        meta = self._other.get_task_meta(task_id, *args, **options)
+        seen = self._look(meta["result"]) if meta.get("status") == LED else None
+        return meta if seen is None else {**meta_of(seen), "task_id": task_id}
 
     def meta_from_decoded(self, meta: dict[str, Any]) -> Any:
         """As it is: what :meth:`get_task_meta` returns needs no decoding."""
@@ -226,12 +256,14 @@ class LedgerBackend:
                          on_interval: Any = None, callback: Any = None, propagate: bool = True,
                          **options: Any) -> Any:  # fmt: skip
         """Wait for the end of a task; ``TimeoutError`` if it does not end within ``timeout`` seconds."""
-        if self._look(result.id) is None:
+        own_id = self.own_id(result.id)
+        if self._look(own_id) is None:
             return self._other.wait_for_pending(
                 result, timeout=timeout, interval=interval, on_interval=on_interval, callback=callback,
                 propagate=propagate, **options,
             )  # fmt: skip
-        if self._ledger.unreachable(result.id) and not result.ready():
+        assert own_id is not None
+        if self._ledger.unreachable(own_id) and not result.ready():
             raise RuntimeError(
                 f"the task {result.id} runs once this transaction has committed: it cannot be waited for"
             )
@@ -240,7 +272,7 @@ class LedgerBackend:
         while not result.ready():
             if time.monotonic() >= give_up:
                 raise TimeoutError("The operation timed out.")
-            self._ledger.linger(result.id, interval or pause, max(0.0, give_up - time.monotonic()))
+            self._ledger.linger(own_id, interval or pause, max(0.0, give_up - time.monotonic()))
             pause = min(LAST_LOOK_S, pause * 1.5)
             if on_interval is not None:
                 on_interval()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,12 @@ def calls(value):
     add.delay(value, 100)
     chain(add.s(value, 200), add.s(1)).delay()
     return value
+
+@app.task(name="flight.told", bind=True, max_retries=5)
+def told(self, fail=False):
+    if fail:
+        raise ValueError("no")
+    return [self.request.headers, self.request.timelimit, self.request.retries]
 
 @app.task(name="other.through")
 def through(value):
@@ -133,3 +140,41 @@ def test_a_canvas_that_began_before_goes_on_as_celerys(
     wait_until(lambda: sorted(notes.read_text().splitlines()) == expected, message="links and errbacks have run, once")
     durable = Task._plain.order_by("handler").values_list("handler", flat=True)
     assert list(durable) == ["flight.add"] * 3, "what the code of a step calls, and nothing else"
+
+
+ALONE = """
+import json
+from flight import app, told
+given = {"headers": {"by": "ann"}, "time_limit": 40, "soft_time_limit": 20, "priority": 3, "retries": 2}
+print("ids", json.dumps([told.apply_async(**given).id, told.delay().id, told.delay(fail=True).id]), flush=True)
+"""
+ASKED = """
+import json, sys
+from flight import app
+found = [app.AsyncResult(one) for one in sys.argv[1:]]
+print("found", json.dumps([one.get(timeout=60, propagate=False) for one in found], default=repr), flush=True)
+print("states", json.dumps([one.state for one in found]), flush=True)
+"""
+
+
+def test_a_single_message_from_before_keeps_what_it_says_and_its_result(
+    platform: Platform, database_url: str, redis_url: str, tmp_path: Path
+) -> None:
+    platform.env["NOTES"] = str(tmp_path / "notes")
+    worker = plain(platform, database_url, redis_url, tmp_path, "flight", FLIGHT)
+
+    def said(source: str, *words: str, here: str) -> dict[str, Any]:
+        process = platform.start(
+            f"caller {here}", [sys.executable, "-W", "ignore", "-c", source, *words], DURABLE_HERE=here
+        )
+        assert process.wait(timeout=120) == 0, process.output + worker.output
+        lines = [line.split(" ", 1) for line in process.output.splitlines()]
+        return {line[0]: json.loads(line[1]) for line in lines if line[0] in ("ids", "found", "states")}
+
+    ids = said(ALONE, here="no")["ids"]
+    wait_until(lambda: Task._plain.count() == 3, message="all are submitted")
+    found = said(ASKED, *ids, here="yes")
+    assert found["states"] == ["SUCCESS", "SUCCESS", "FAILURE"]
+    assert found["found"] == [[{"by": "ann"}, [40.0, 20], 2], [{}, [300.0, None], 0], "ValueError('no')"]
+    limited = Task._plain.get(cap_ms=40_000)
+    assert (limited.total_attempts, limited.priority) == (4, 6), "its retries are spent, its priority is kept"
