@@ -108,7 +108,7 @@ def run_again(tenant: Tenant, ids: Sequence[UUID], *, actor: str, reason: str) -
         for task in stored_task.in_order(tenant.pk, list(final)):
             pending, has_children = edges[task.pk]
             try:
-                accepted = stored_task.accepted_at_once(task, pending=pending)
+                accepted = stored_task.accepted_anew(task, pending=pending)
             except (InvalidInput, NotGranted) as error:
                 skipped.append((task.pk, error))
                 continue

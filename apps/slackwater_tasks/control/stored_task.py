@@ -66,9 +66,12 @@ def _parents(task: Task) -> tuple[str, ...]:
     return tuple(str(parent) for parent in rows)
 
 
-def accepted_at_once(task: Task, *, pending: int) -> Accepted:
-    """A stored task as :func:`accepted_again` returns it, to run as soon as it can."""
-    return accepted_again(task, replace(spec_of(task), start_at=None, expires_at=None), pending=pending)
+def accepted_anew(task: Task, *, pending: int) -> Accepted:
+    """A stored task as :func:`accepted_again` returns it: with its moments while its start is ahead, else at once."""
+    spec = spec_of(task)
+    if spec.start_at is None or spec.start_at <= reference_cache.now():
+        spec = replace(spec, start_at=None, expires_at=None)
+    return accepted_again(task, spec, pending=pending)
 
 
 def accepted_again(task: Task, spec: TaskSpec, *, pending: int) -> Accepted:

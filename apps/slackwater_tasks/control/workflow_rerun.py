@@ -170,7 +170,7 @@ def _reset(cur: Any, tenant: Tenant, found: _Graph, chosen: set[str], actor: str
     for task in stored_task.in_order(tenant.pk, [UUID(task) for task in ids]):
         parents = found.parents.get(str(task.pk), ())
         pending = sum(1 for parent, outcome in parents if parent in chosen or outcome is EdgeOutcome.PENDING)
-        accepted = stored_task.accepted_at_once(task, pending=pending)
+        accepted = stored_task.accepted_anew(task, pending=pending)
         children = found.children.get(str(task.pk), ())
         accepted.has_children = any(
             child in chosen or not is_final(found.states.get(child, TaskState.SUCCEEDED)) for child in children

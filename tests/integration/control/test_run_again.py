@@ -9,6 +9,7 @@ from uuid import UUID
 
 import pytest
 from django.db import connection, transaction
+from django.utils.dateparse import parse_datetime
 
 from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_tasks.control import bulk
@@ -20,7 +21,7 @@ from slackwater_tasks.models import LiveTask, Task
 from slackwater_tasks.submission.service import submit_workflow
 from slackwater_tenants.models import Tenant
 from slackwater_tenants.scoping import tenant_scope
-from tests.support.api import HANDLER
+from tests.support.api import HANDLER, ApiClient
 from tests.support.hand_worker import HandWorker, raw_cursor
 from tests.support.rounds import Rounds
 from tests.support.waiting import wait_until
@@ -125,3 +126,19 @@ def test_a_task_of_one_attempt_runs_again_by_itself(tenant: Tenant) -> None:
         retry(tenant.pk, first)
         [head] = [head for line in rounds.store.snapshot().lines for head in line.heads]
     assert (head.task_id, head.alone) == (str(first), True)
+
+
+@pytest.mark.parametrize("ask", ["tasks/{task}/retry", "workflows/{workflow}/retry"])
+def test_what_is_not_due_yet_keeps_its_start(acme: ApiClient, ask: str) -> None:
+    """No start before, its field says, and goes on saying; what was due runs at once."""
+    later = {"start_at": "2040-01-01T00:00:00Z", "expires_at": "2040-01-02T00:00:00Z"}
+    due = {"start_at": "2020-01-01T00:00:00Z"}
+    for moments, then in ((later, TaskState.SCHEDULED), (due, TaskState.READY)):
+        made = acme.post("/workflows", {"name": "w", "tasks": [{"name": "a", "handler": HANDLER, **moments}]}).body
+        task, workflow = made["task_ids"][0], made["id"]
+        assert acme.post(f"/tasks/{task}/cancel").status in {200, 202}
+        assert acme.post(f"/{ask.format(task=task, workflow=workflow)}").status == 200
+        live = LiveTask._plain.get(pk=task)
+        assert live.state == then
+        if moments is later:
+            assert [live.not_before, live.expires_at] == [parse_datetime(moment) for moment in later.values()]

@@ -285,7 +285,7 @@ class RetryTask(ApiView, path="tasks/<uuid:task_id>/retry", tag="tasks"):
         quote=Quote,
     )
     def post(self, request: Request, task_id: UUID) -> Response:
-        """Give it its attempts anew; its dead letter goes."""
+        """Give it its attempts anew; its dead letter goes. A `start_at` that is still ahead stays."""
         retry(self.tenant.pk, task_id, actor=self.actor)
         return Response(tasks.task(task_id))
 
