@@ -27,7 +27,7 @@ MAX_ENTRIES = 100_000
 LINGER_S = 10.0
 STATUS_FIELDS: Final = frozenset(("id", "status", "state", "cancel_requested", "finished_at"))
 """The cached fields of a task. Other fields change without a published transition (progress, an edit)."""
-TASK: Final = re.compile(r"/api/v1/tasks/[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+TASK: Final = re.compile(r"/api/v1/tasks/[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 FINAL_WORDS = frozenset(state.name.lower() for state in FINAL)
 Read = Callable[[], dict[str, Any]]
 

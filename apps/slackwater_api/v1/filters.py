@@ -30,7 +30,7 @@ EARLIEST, LATEST = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59,
 DEEP = re.compile(r"metadata\[.*\]", re.DOTALL)
 """A parameter that names what is looked for in an object."""
 YES_NO = ["true", "false"]
-ONE_ID = "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+ONE_ID = "[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 
 
 def words(enum: type[Any]) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from django.urls import path, re_path, register_converter
-from django.urls.converters import StringConverter
+from django.urls.converters import StringConverter, UUIDConverter
 
 from slackwater_api.http.endpoint import ApiView
 from slackwater_api.v1.views import (
@@ -38,7 +38,14 @@ class Sha256(StringConverter):
     regex = "[0-9a-f]{64}"
 
 
+class AnyCaseUuid(UUIDConverter):
+    """A UUID, whose digits may be capitals, as its standard lets them."""
+
+    regex = UUIDConverter.regex.replace("a-f", "a-fA-F")
+
+
 register_converter(Sha256, "sha256")
+register_converter(AnyCaseUuid, "any_case_uuid")
 MODULES = (
     tasks, work, graphs, bulk, artifacts, streams, output, schedules, webhooks, secrets, platform, organization, keys,
     tiers, handlers, tickets, uploads, templates, receipts, terminate,
@@ -60,7 +67,7 @@ def _loosely(address: str) -> str:
 
 
 urlpatterns = [
-    *(path(address, view.as_view()) for address, view in PATHS.items()),
+    *(path(address.replace("<uuid:", "<any_case_uuid:"), view.as_view()) for address, view in PATHS.items()),
     *(re_path(loose, platform.Nowhere.as_view()) for loose in sorted(set(map(_loosely, PATHS)) - {""})),
     # Whatever else, newlines and nothing included.
     re_path(r"^[\s\S]*$", platform.Nowhere.as_view()),

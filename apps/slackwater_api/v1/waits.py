@@ -18,7 +18,7 @@ from slackwater_tenants.models import ApiKey
 from slackwater_tenants.scoping import tenant_scope
 from slackwater_tenants.tickets import live_key
 
-AWAITED = re.compile(r"/api/v1/(tasks|workflows)/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})")
+AWAITED = re.compile(r"/api/v1/(tasks|workflows)/([0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12})")
 SECONDS = re.compile(r"[0-9]{1,6}(\.[0-9]{1,400})?([eE][+-]?[0-9]{1,3})?")
 
 

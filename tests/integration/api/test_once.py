@@ -125,6 +125,18 @@ def test_a_task_is_put_under_an_id_of_ones_own(acme: ApiClient) -> None:
     assert Task._plain.count() == 2
 
 
+def test_an_id_may_have_capitals(acme: ApiClient) -> None:
+    own = str(uuid_utils.uuid7())
+    capitals = own.upper()
+    made = acme.call("PUT", f"/tasks/{capitals}", {"handler": HANDLER})
+    assert (made.status, made.body["id"]) == (201, own), made.body
+    assert acme.call("PUT", f"/tasks/{own}", {"handler": HANDLER}).body["created"] is False
+    for path in (f"/tasks/{capitals}", f"/tasks/{capitals}?wait=0", f"/tasks/{capitals}/status"):
+        assert acme.get(path).body["id"] == own, path
+    assert [row["id"] for row in acme.get(f"/tasks?id={capitals}").body["items"]] == [own]
+    assert acme.post(f"/tasks/{capitals}/cancel").status == 200
+
+
 # A server that dies right after each change is committed, before a byte of its answer.
 DYING = """
 import json, os, signal, sys
