@@ -127,8 +127,7 @@ class Subject:
     @classmethod
     def of_line(cls, line: Line) -> Subject:
         return cls(
-            "its line", line.tenant.cell, "l.line_id = %s", DEAD_OF_LINE, line.pk, line.paused,
-            partial(set_line_paused, line),
+            "its line", line.tenant.cell, "l.line_id = %s", DEAD_OF_LINE, line.pk, line.paused, _pause_of(line),
         )  # fmt: skip
 
     @classmethod
@@ -137,6 +136,22 @@ class Subject:
         if not fetch_all(WORKFLOW, (workflow_id, tenant.pk)):
             raise NotFound(f"There is no workflow {workflow_id}.")
         return cls("its workflow", tenant.cell, "t.workflow_id = %s", DEAD_OF_WORKFLOW, workflow_id, paused=False)
+
+
+def _pause_of(line: Line) -> Callable[..., None]:
+    """What pauses a line and resumes it, with those of its category and tier that were made paused as it was."""
+    alike = Line.objects.unscoped().filter(tenant_id=line.tenant_id, category=line.category, tier_id=line.tier_id)
+    before: set[int] = set()
+
+    def pause(*, paused: bool) -> None:
+        if paused:
+            before.update(alike.values_list("pk", flat=True))
+        set_line_paused(line, paused=paused)
+        if not paused and not alike.earliest("pk").paused:
+            for made in alike.exclude(pk__in=before):
+                set_line_paused(made, paused=False)
+
+    return pause
 
 
 def foretell(subjects: Sequence[Subject], *, most_dead: int | None = None) -> Terminated:

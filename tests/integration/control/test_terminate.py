@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import time
+from types import SimpleNamespace
 
 import pytest
 from django.contrib.admin.models import LogEntry
@@ -15,6 +17,7 @@ from django.urls import reverse
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.plain_text import counted
 from scheduler_ext.core.states import Outcome, TaskState
+from slackwater_tasks.control.lines import set_line_paused
 from slackwater_tasks.control.terminate import Subject, foretell, terminate
 from slackwater_tasks.models import DeadLetter, Line, LiveTask, Task, TaskEvent
 from slackwater_tasks.submission.service import submit, submit_workflow
@@ -92,6 +95,30 @@ def test_a_line_takes_none_of_the_dead_letters_of_one_with_other_labels() -> Non
     assert terminate([Subject.of_line(lines[0])], actor="me", wait_s=0).dead_letters == 1, (
         "it has no line of its own now"
     )
+
+
+@pytest.mark.parametrize("older_paused", [False, True])
+def test_a_line_made_while_one_is_ended_goes_on_with_it(monkeypatch: pytest.MonkeyPatch, older_paused: bool) -> None:
+    """It is made paused as the first of its category and tier is, which may have been paused before."""
+    tenant, worker = create_tenant("acme", "acme"), HandWorker()
+    if older_paused:
+        submit(tenant, {"handler": HANDLER, "require_labels": ["gpu"]})
+        set_line_paused(Line.objects.unscoped().get(tenant=tenant), paused=True)
+    task_id = submit(tenant, {"handler": HANDLER}).task_ids[0]
+    line = LiveTask._plain.select_related("line__tenant").get(pk=task_id).line
+    set_line_paused(line, paused=False)
+    running = worker.start(task_id)
+
+    def meanwhile(_: float) -> None:
+        submit(tenant, {"handler": HANDLER, "prefer_labels": ["ssd"]})
+        worker.end(running, Outcome.CANCELLED)
+
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=meanwhile)
+    monkeypatch.setattr("slackwater_tasks.control.terminate.time", clock)
+    assert terminate([Subject.of_line(line)], actor="me").left == 0
+    made = Line.objects.unscoped().get(tenant=tenant, prefer_labels=["ssd"])
+    assert made.paused == older_paused
+    assert not Line.objects.unscoped().get(pk=line.pk).paused
 
 
 def test_the_command_ends_the_platform(capsys: pytest.CaptureFixture[str]) -> None:
