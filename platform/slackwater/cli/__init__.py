@@ -6,6 +6,6 @@ from typing import Final
 
 NAMES: Final = (
     "submit", "status", "logs", "cancel", "retry", "explain", "events", "workflows", "schedules", "dead-letters", "handlers",
-    "usage", "receipts", "limits", "whoami",
+    "usage", "receipts", "verify-receipts", "limits", "whoami",
 )  # fmt: skip
 """The subcommands; what else is asked for is a command of the platform."""

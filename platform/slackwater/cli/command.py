@@ -36,6 +36,10 @@ def main(argv: Sequence[str], transport: Any = None) -> int:
 
 
 def _run(options: argparse.Namespace, out: Output, transport: Any) -> int:
+    if options.command == "verify-receipts":
+        from slackwater.cli.proof import verify_receipts
+
+        return verify_receipts(options, out)
     # httpx brings its own command, with click, rich and pygments where they are installed: half of its start.
     if "httpx" not in sys.modules:
         sys.modules["httpx._main"] = None  # type: ignore[assignment]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any, Final
 
 import slackwater
@@ -19,6 +20,11 @@ machine; `slackwater manage help` lists them.
 exit codes: 0 done · 1 failed · 2 wrong input · 3 not found · 4 in conflict with its state · 5 over a limit · 6 not allowed ·
 10 what was waited for did not succeed · 75 unavailable, try again later · 124 not ended in the time given · 130 interrupted"""
 
+PROOF: Final = (
+    "Check receipts that were saved from GET /api/v1/receipts: that none was changed, left out or moved, and that "
+    "their seals are of the given keys. Needs no server. Exit code 1 when anything is wrong."
+)
+
 
 def parser(flags: dict[str, dict[str, Any]]) -> argparse.ArgumentParser:
     """The whole command; ``flags`` are those of the fields of a task."""
@@ -28,10 +34,11 @@ def parser(flags: dict[str, dict[str, Any]]) -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=f"slackwater {slackwater.__version__}")
     commands = whole.add_subparsers(dest="command", metavar="COMMAND", required=True)
 
-    def command(name: str, help: str) -> argparse.ArgumentParser:  # noqa: A002 - argparse's word
+    def command(name: str, help: str, *, asks: bool = True) -> argparse.ArgumentParser:  # noqa: A002 - argparse's word
         made = commands.add_parser(name, help=help, description=help)
         made.add_argument("--json", action="store_true", help="print JSON for programs")
-        made.add_argument("--url", help="where the platform is; SLACKWATER_URL unless given")
+        if asks:
+            made.add_argument("--url", help="where the platform is; SLACKWATER_URL unless given")
         return made
 
     _submit(command("submit", "Submit a task, several, or a workflow."), flags)
@@ -56,6 +63,11 @@ def parser(flags: dict[str, dict[str, Any]]) -> argparse.ArgumentParser:
     one.add_argument("--workflow", metavar="ID")
     one.add_argument("--after", metavar="EVENT", help="go on after this event")
     _lists(command)
+    one = command("verify-receipts", PROOF, asks=False)
+    one.add_argument(
+        "file", type=Path, help="as `receipts --json` printed it, or pages of the API, one after the other"
+    )
+    one.add_argument("--keys", type=Path, required=True, help="as `receipts --keys --json` printed it")
     return whole
 
 

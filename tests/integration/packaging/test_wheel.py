@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -135,21 +136,29 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "venv" / "bin" / "python"
 
 
-@pytest.fixture
-def bare(wheel: Path, tmp_path: Path) -> Path:
-    """An environment with the wheel without extras, and with what that asks for, all of it lent."""
-    venv.create(tmp_path / "bare", symlinks=True)
-    site = unpacked(wheel, tmp_path / "bare")
-    asked, seen = list(next(iter(metadata.distributions(path=[str(site)]))).requires or ()), {"slackwater"}
+def lend(site: Path, extra: str = "") -> None:
+    """Lend the packages that the wheel asks for, for one of its extras too."""
+    asked, seen = (
+        list(next(iter(metadata.distributions(path=[str(site)]))).requires or ()),
+        {"slackwater", *(path.name for path in site.iterdir())},
+    )
     while asked:
         one = Requirement(asked.pop())
-        if one.name in seen or (one.marker and not one.marker.evaluate({"extra": ""})):
+        if one.name in seen or (one.marker and not one.marker.evaluate({"extra": extra})):
             continue
         seen.add(one.name)
         lent = metadata.distribution(one.name)
         asked += lent.requires or ()
         for top in {file.parts[0] for file in lent.files or () if file.parts[0] not in ("..", "__pycache__")}:
             (site / top).symlink_to(lent.locate_file(top))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def bare(wheel: Path, tmp_path: Path) -> Path:
+    """An environment with the wheel without extras, and with what that asks for, all of it lent."""
+    venv.create(tmp_path / "bare", symlinks=True)
+    site = unpacked(wheel, tmp_path / "bare")
+    lend(site)
     return tmp_path / "bare" / "bin" / "python"
 
 
@@ -242,6 +251,19 @@ def test_without_extras_there_are_the_client_and_the_command(bare: Path, tmp_pat
     said = run(bare, "-m", "slackwater", "up", cwd=tmp_path, env=plain, fails=True)
     assert "django is not installed here: `pip install 'slackwater[embedded]'`" in said
     assert "slackwater submit demo.add" in run(bare, "-m", "slackwater", cwd=tmp_path, env=plain)
+
+
+def test_receipts_are_proved_without_django(bare: Path, tmp_path: Path, plain: dict[str, str]) -> None:
+    examples = json.loads((ROOT / "apps" / "slackwater_api" / "v1" / "examples.json").read_text())
+    for name in ("list_receipts", "list_receipt_keys"):
+        (tmp_path / name).write_text(json.dumps(examples[name]["value"]))
+    proof = (bare, "-m", "slackwater", "verify-receipts", "list_receipts", "--keys", "list_receipt_keys")
+    assert "pip install 'slackwater[receipts]'" in run(*proof, cwd=tmp_path, env=plain, fails=True)
+    lend(next(bare.parents[1].glob("lib/python3*/site-packages")), "receipts")
+    assert "1 receipts, 1 to 1; 1 seals; charged 0.000030; 0 faults" in run(*proof, cwd=tmp_path, env=plain)
+    forged = (tmp_path / "list_receipts").read_text().replace('"charged_micros": 30', '"charged_micros": 3')
+    (tmp_path / "list_receipts").write_text(forged)
+    assert "changed" in run(*proof, cwd=tmp_path, env=plain, fails=True)
 
 
 def test_what_the_platforms_own_settings_lack_is_said_with_the_extra(
