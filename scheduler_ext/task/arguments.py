@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from operator import itemgetter
 from typing import Any, Final
 
@@ -136,19 +137,42 @@ class _Check:
 
     def tell(self, value: Any, field: str) -> None:
         """``DoesNotFit`` where a value is wrong, with the place in it."""
-        from jsonschema import Draft202012Validator  # on first use: most handlers take plain types, and it is large
-        from jsonschema.exceptions import best_match
-
-        self._validator = self._validator or Draft202012Validator(self._schema)
-        error = best_match(self._validator.iter_errors(value))
+        self._validator = self._validator or _compiled(self._schema)
+        errors = self._validator.iter_errors(value)
+        error = min(errors, key=lambda each: len(each.instance_path), default=None)
         if error is not None:
-            steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
-            raise DoesNotFit(_said(error), field=field + steps)
+            error = _within(error)
+            steps = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.instance_path)
+            raise DoesNotFit(_said(error.kind, error.message), field=field + steps)
 
 
-def _said(error: Any) -> str:
-    if error.validator == "type" and isinstance(error.validator_value, str):
-        return f"must be {WORDS[error.validator_value]}, the handler says"
-    if error.validator == "enum":
-        return f"must be one of {', '.join(map(json.dumps, error.validator_value))}"[:500]
-    return f"does not fit what the handler takes: {error.message}"[:500]
+def _compiled(schema: Schema) -> Any:
+    """The validator of a schema, whose expressions are matched in linear time.
+
+    One that it cannot read, or that has an expression which no such engine knows, is the handler's alone to check.
+    """
+    # On first use: most handlers take plain types, and it is large.
+    from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
+
+    try:
+        return Draft202012Validator(schema, pattern_options=RegexOptions(), validate_formats=False, offline=True)
+    except ValidationError:
+        return Draft202012Validator({})
+
+
+def _within(error: Any) -> Any:
+    """Of a value that fits no alternative: what is wrong inside, if one of them comes furthest."""
+    while inner := list(chain(*getattr(error.kind, "context", ()))):
+        inner.sort(key=lambda each: -len(each.instance_path))
+        if len(inner) > 1 and len(inner[0].instance_path) == len(inner[1].instance_path):
+            break
+        error = inner[0]
+    return error
+
+
+def _said(kind: Any, message: str) -> str:
+    if kind.name == "type" and len(kind.value) == 1:
+        return f"must be {WORDS[kind.value[0]]}, the handler says"
+    if kind.name == "enum":
+        return f"must be one of {', '.join(map(json.dumps, kind.value))}"[:500]
+    return f"does not fit what the handler takes: {message}"[:500]

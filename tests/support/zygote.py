@@ -40,7 +40,7 @@ POSSIBLE = SYS_CLONE is not None and sys.platform == "linux"
 COMMANDS = ("run_dispatcher", "run_upkeep")
 MODULES = ("celery", "granian")
 # Nothing that starts threads of its own, as numpy does: a fork of those would have none.
-OF_TESTS = ("pytest", "execnet.gateway_base", "django.test", "httpx", "jsonschema", "PIL.Image", "slackwater.client")
+OF_TESTS = ("pytest", "execnet.gateway_base", "django.test", "httpx", "jsonschema_rs", "PIL.Image", "slackwater.client")
 
 
 def can_fork(command: Sequence[str], env: Mapping[str, str]) -> bool:

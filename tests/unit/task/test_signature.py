@@ -12,7 +12,7 @@ from uuid import UUID
 
 import pytest
 from celery import Celery
-from jsonschema import Draft202012Validator
+from jsonschema_rs import meta
 from pydantic import BaseModel, Field
 
 from scheduler_ext.core.errors import InvalidInput
@@ -57,7 +57,7 @@ def everything(
 def schema(function: Callable[..., Any], **more: Any) -> dict[str, Any]:
     found = schema_of(function, **more)
     assert found is not None
-    Draft202012Validator.check_schema(found)
+    meta.validate(found)
     return found
 
 
@@ -166,3 +166,51 @@ def test_a_task_is_published_without_itself(monkeypatch: pytest.MonkeyPatch) -> 
     published = {name: export.schema for name, export in handlers.exported().items()}
     assert published.pop("open") is None
     assert [list((one or {})["properties"]) for one in published.values()] == [["to"]] * 3
+
+
+class Paid(BaseModel):
+    sum: float = Field(ge=0)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "fits", "wrong"),
+    [
+        (Annotated[str, Field(pattern="(a+)+$")], "aaa", "a" * 40 + "!"),
+        (Annotated[float, Field(multiple_of=0.1)], 10**401, 0.05),
+        (Annotated[float, Field(multiple_of=0.3)], 0.9, 10**401),
+        (Annotated[int, Field(le=10)], 1.0, 10**401),
+    ],
+    ids=["pattern", "a_long_multiple", "no_multiple", "too_long_a_number"],
+)
+def test_no_argument_holds_the_process_up(annotation: Any, fits: Any, wrong: Any) -> None:
+    """What an engine that tries one way after the other would match for hours, and a float cannot hold."""
+
+    def act(a: Any) -> None:
+        """Act."""
+
+    act.__annotations__["a"] = annotation
+    assert told(act, fits) == (None, "")
+    field, said = told(act, wrong)
+    assert field == "args[0]"
+    assert "does not fit what the handler takes" in said
+
+
+def test_an_expression_that_no_linear_engine_knows_is_the_handlers_to_check() -> None:
+    arguments = Arguments({"properties": {"a": {"pattern": "^(?!x)"}, "b": {"maxLength": 1}}})
+    arguments.check_payload(("[]", '{"a": "x", "b": "y"}'), str)
+    with pytest.raises(InvalidInput):
+        arguments.check_payload(("[]", '{"a": "x", "b": "yy"}'), str)
+
+
+def test_what_may_be_left_out_is_checked_within() -> None:
+    def act(paid: Paid | None = None) -> None:
+        """Act."""
+
+    assert told(act, {"sum": -1})[0] == "args[0].sum"
+
+
+def test_what_fits_too_many_alternatives_is_told() -> None:
+    with pytest.raises(InvalidInput, match="does not fit"):
+        Arguments({"properties": {"a": {"oneOf": [{"type": "integer"}, {"minimum": 0}]}}}).check_payload(
+            ("[]", '{"a": 1}'), str
+        )
