@@ -215,6 +215,8 @@ def answer(operation: Operation, request: Request, response: Response) -> HttpRe
         found = HttpResponse(content, content_type=PARTIAL if narrowed else "application/json")
     for name, value in response.headers.items():
         found.headers.setdefault(name, value)
+    if found.status_code == 304:
+        del found["Content-Type"]
     found["ETag"] = tag
     if "cursor" in operation.query and (link := _pages(query, data.get("next_cursor"))):
         found["Link"] = link

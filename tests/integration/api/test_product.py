@@ -35,6 +35,7 @@ def test_what_has_not_changed_is_not_sent_again(acme: ApiClient) -> None:
     tag = acme.get(path).headers["ETag"]
     again = acme.get(path, If_None_Match=f'"other", W/{tag}')
     assert (again.status, again.body, again.headers["ETag"]) == (304, b"", tag)
+    assert "Content-Type" not in again.headers, "there is nothing that has a type"
     assert "no-cache" in again.headers["Cache-Control"]
     assert acme.get(path, If_None_Match="*").status == 304
     acme.patch(path, {"priority": 7})
