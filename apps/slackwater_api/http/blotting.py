@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any, Final
 
+from scheduler_ext.core.errors import NotPermitted
 from scheduler_ext.task.redaction import MASK
 
 GIVEN: Final = frozenset(
@@ -36,6 +38,7 @@ VALUE: Final = re.compile(
 )
 """Texts that are one by their form: keys of well-known kinds, signed tokens, passwords in addresses and in assignments."""
 ADDRESS: Final = re.compile(r"(?<=://)([^/?#]*)[/?#].+")
+ASKED: Final = re.compile(r"metadata\[(.*)\]", re.DOTALL)
 LENGTH: Final = 65_536
 """A text that is longer is looked at by its beginning, and the rest is left out."""
 
@@ -47,6 +50,14 @@ def blotted(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     return {name: _shown(name, value) for name, value in data.items()}
+
+
+def refuse_hidden(query: Mapping[str, Any]) -> None:
+    """``NotPermitted`` names a filter by metadata that is blotted out: whoever guesses would be told."""
+    for name, value in query.items():
+        asked = ASKED.fullmatch(name)
+        if asked and _given({asked[1]: value}) != {asked[1]: value}:
+            raise NotPermitted("is shown to keys that may submit alone, and narrows for them alone", field=name[:60])
 
 
 def _shown(name: str, value: Any) -> Any:

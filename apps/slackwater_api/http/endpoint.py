@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any, cast
@@ -28,7 +28,7 @@ from rest_framework.views import APIView
 from scheduler_ext.core.errors import InvalidInput
 from slackwater_api.http import cors
 from slackwater_api.http.auth import BearerAuthentication, Principal
-from slackwater_api.http.blotting import blotted
+from slackwater_api.http.blotting import blotted, refuse_hidden
 from slackwater_api.http.body import read_object
 from slackwater_api.http.once import REPLAYED, as_first, idempotency_key, made_once
 from slackwater_api.http.operation import QUOTE, Operation, answer, asks_quote, unchanged
@@ -181,6 +181,7 @@ class ApiView(PublicView):
         """The method that answers, once every parameter of the query is known."""
         if self.operation is not None and request.META.get("QUERY_STRING"):
             self.operation.check(request.query_params)
+            self.check_filters(request.query_params)
         if self.operation is not None and self.operation.takes_nothing:
             read_object(request._request)
         return super().handler(request)
@@ -220,6 +221,11 @@ class ApiView(PublicView):
         if request.method in {"POST", "PUT"}:
             return response
         return answer(self.operation, request, response)
+
+    def check_filters(self, query: Mapping[str, Any]) -> None:
+        """``NotPermitted`` names a filter by what is blotted out for this client."""
+        if not self.principal.may(SUBMIT):
+            refuse_hidden(query)
 
     @property
     def principal(self) -> Principal:

@@ -14,7 +14,7 @@ from django.http import QueryDict
 from django_filters.fields import BaseCSVField
 from drf_spectacular.utils import OpenApiParameter
 
-from scheduler_ext.core.errors import InvalidInput
+from scheduler_ext.core.errors import InvalidInput, NotPermitted
 from scheduler_ext.core.states import FINAL, Category, ClientStatus, Outcome, TaskState, client_status
 from slackwater_monitoring.models import Delivery
 from slackwater_monitoring.notify.subscriptions import ALL_EVENTS
@@ -292,11 +292,13 @@ class TaskFilter(ListFilter):
         return rows.filter(of_tag(value))
 
 
-def matching_tasks(wanted: Any, where: str = "filter") -> QuerySet[Any]:
+def matching_tasks(
+    wanted: Any, where: str = "filter", *, check: Callable[[QueryDict], None] = lambda _: None
+) -> QuerySet[Any]:
     """The tenant's tasks that an object of filters matches: the names and values that lists take in their query.
 
     Several values of one name may be an array. At least one filter must be given, so that nothing happens to
-    everything by mistake. ``InvalidInput`` names the path.
+    everything by mistake. ``InvalidInput`` names the path. ``check``: refuses what this client may not ask.
     """
     known = ", ".join(sorted(TaskFilter.base_filters))
     if not isinstance(wanted, dict) or not wanted:
@@ -319,9 +321,10 @@ def matching_tasks(wanted: Any, where: str = "filter") -> QuerySet[Any]:
             raise InvalidInput("takes one value", field=f"{where}.{name}")
         query[name] = ",".join(values)
     try:
+        check(query)
         return TaskFilter.narrow(query, Task.objects.all())
-    except InvalidInput as error:
-        raise InvalidInput(error.message, field=f"{where}.{error.field}") from None
+    except (InvalidInput, NotPermitted) as error:
+        raise type(error)(error.message, field=f"{where}.{error.field}") from None
 
 
 class ScheduleFilter(ListFilter):

@@ -21,7 +21,7 @@ from slackwater_api.http.operation import Deprecated
 from slackwater_api.http.reference import document
 from slackwater_api.v1.shapes.organization import WhoAmI
 from slackwater_tenants.models import StreamTicket
-from tests.support.api import ApiClient, client_of
+from tests.support.api import HANDLER, ApiClient, client_of
 
 pytestmark = pytest.mark.django_db
 
@@ -160,3 +160,23 @@ def test_who_may_only_read_sees_no_secret_in_arguments(acme: ApiClient) -> None:
     shown = viewer.get(path)
     assert shown.body["kwargs"] == {"password": "***", "to": "ann"}
     assert viewer.get(path, If_None_Match=shown.headers["ETag"]).status == 304
+
+
+def test_who_may_only_read_learns_no_secret_by_guessing(acme: ApiClient) -> None:
+    """What is shown as *** does not narrow a list either, by the right value or a wrong one."""
+    made = acme.task(metadata={"token": "hush", "team": "blue", "note": "password=hush"})
+    task = {"name": "a", "handler": HANDLER}
+    acme.post("/workflows", {"name": "w", "metadata": {"token": "hush"}, "tasks": [task]})
+    key = acme.post("/keys", {"name": "v", "scopes": ["read", "cancel"]}).body["key"]
+    viewer = ApiClient(acme.tenant, acme.key, key)
+    assert [row["id"] for row in acme.get("/tasks?metadata[token]=hush").body["items"]] == [made]
+    for where in ("/tasks", "/workflows"):
+        for guess in ("hush", "other"):
+            refused = viewer.get(f"{where}?metadata[token]={guess}")
+            assert (refused.status, refused.body["field"]) == (403, "metadata[token]"), (where, refused.body)
+    assert viewer.get("/tasks?metadata[note]=password%3Dhush").status == 403
+    assert [row["id"] for row in viewer.get("/tasks?metadata[team]=blue").body["items"]] == [made]
+    for name, value in (("metadata", {"token": "hush"}), ("metadata[token]", "hush")):
+        refused = viewer.post("/tasks/cancel", {"filter": {name: value}, "dry_run": True})
+        assert (refused.status, refused.body["field"]) == (403, "filter.metadata[token]"), refused.body
+    assert acme.post("/tasks/cancel", {"filter": {"metadata": {"token": "hush"}}, "dry_run": True}).body["matched"] == 1

@@ -18,12 +18,12 @@ from slackwater_tasks.control import bulk
 COUNTS = {"matched": 1, "matched_is_minimum": False, "more": False, "next": None, "task_ids": [EXAMPLE_ID]}
 
 
-def _asked(request: Request) -> tuple[QuerySet[Any], dict[str, Any]]:
+def _asked(view: ApiView, request: Request) -> tuple[QuerySet[Any], dict[str, Any]]:
     """The tasks that the body's filter matches, and the options of the operation."""
     data = read_fields(request._request, "filter", "dry_run", "limit", "after")
     limit = bulk.check_limit(data.get("limit", bulk.DEFAULT_LIMIT))
     how = {"limit": limit, "dry_run": read_flag(data, "dry_run"), "after": read_task_id(data, "after")}
-    return matching_tasks(data.get("filter")), how
+    return matching_tasks(data.get("filter"), check=view.check_filters), how
 
 
 class CancelTasks(ApiView, path="tasks/cancel", tag="tasks"):
@@ -41,7 +41,7 @@ class CancelTasks(ApiView, path="tasks/cancel", tag="tasks"):
     )
     def post(self, request: Request) -> Response:
         """The first ``limit`` of them by age, in one transaction; go on with ``after`` while ``next`` names one."""
-        rows, how = _asked(request)
+        rows, how = _asked(self, request)
         done = bulk.cancel_matching(self.tenant, rows, actor=self.actor, **how)
         return Response(done.shown("skipped"))
 
@@ -61,6 +61,6 @@ class RetryTasks(ApiView, path="tasks/retry", tag="tasks"):
     )
     def post(self, request: Request) -> Response:
         """The first ``limit`` of them by age, all or none, counted against the plan; go on with ``after``."""
-        rows, how = _asked(request)
+        rows, how = _asked(self, request)
         done = bulk.retry_matching(self.tenant, rows, actor=self.actor, **how)
         return Response(done.shown("asked_task_ids"))
