@@ -98,6 +98,8 @@ FIELDS: Final[dict[str, Callable[[Any, str], Any]]] = {
     "enabled": Flag().check,
 }
 CHANGEABLE: Final = frozenset(FIELDS) - {"channel"}
+CHOOSES: Final = ("events", "tags", "handlers")
+"""The fields that say what is told."""
 
 
 def _parse(data: Any, known: frozenset[str], faults: Faults) -> dict[str, Any]:
@@ -124,7 +126,10 @@ def get(tenant_id: int, subscription_id: UUID) -> Subscription:
 
 
 def create(tenant: Tenant, data: Any, *, actor: str = "") -> Made:
-    """Make a subscription; ``InvalidInput`` names the field at fault. Its secret is in the answer and nowhere else."""
+    """Make a subscription; ``InvalidInput`` names the field at fault, ``Conflict`` one that tells the same already.
+
+    Its secret is in the answer and nowhere else.
+    """
     faults = Faults()
     values = _parse(data, frozenset(FIELDS), faults)
     channel = values.setdefault("channel", Subscription.Channel.WEBHOOK.value)
@@ -141,6 +146,7 @@ def create(tenant: Tenant, data: Any, *, actor: str = "") -> Made:
         made.sealed = _seal(made, secret)
     with transaction.atomic():
         lock_tenant(tenant.pk)
+        _refuse_twin(made)
         if _rows(tenant.pk).count() >= MAX_SUBSCRIPTIONS:
             raise NotGranted(f"a tenant has at most {MAX_SUBSCRIPTIONS} webhooks", limit=MAX_SUBSCRIPTIONS)
         made.save(force_insert=True)
@@ -149,8 +155,16 @@ def create(tenant: Tenant, data: Any, *, actor: str = "") -> Made:
     return Made(subscription=made, secret=secret)
 
 
+def _refuse_twin(one: Subscription) -> None:
+    """``Conflict`` where another tells the same at the same address: each event would come twice."""
+    for other in _rows(one.tenant_id).filter(channel=one.channel, url=one.url).exclude(pk=one.pk):
+        if all(set(getattr(other, name)) == set(getattr(one, name)) for name in CHOOSES):
+            told = f"{other.pk} tells of the same already, and each event would come twice"
+            raise Conflict(told if other.enabled else f"{told}: enable it", field="url" if one.url else "channel")
+
+
 def change(tenant_id: int, subscription_id: UUID, data: Any) -> Subscription:
-    """Change fields; enabling a disabled subscription sends the deliveries that waited."""
+    """Change fields; enabling a disabled subscription sends the deliveries that waited. ``Conflict`` as in :func:`create`."""
     faults = Faults()
     values = _parse(data, CHANGEABLE, faults)
     faults.tell()
@@ -165,6 +179,8 @@ def change(tenant_id: int, subscription_id: UUID, data: Any) -> Subscription:
             values |= {"disabled_reason": "", "failing_since": None}
         for name, value in values.items():
             setattr(found, name, value)
+        if not values.keys().isdisjoint(("url", *CHOOSES)):
+            _refuse_twin(found)
         found.updated_at = timezone.now()
         found.save(update_fields=[*values, "updated_at"])
         _tell_statements(tenant_id)

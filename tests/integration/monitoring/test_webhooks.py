@@ -338,8 +338,8 @@ def test_wrong_fields_are_named(acme: ApiClient, body: Any, field: str | None) -
 
 def test_there_is_a_most(acme: ApiClient, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(subscriptions, "MAX_SUBSCRIPTIONS", 2)
-    for _ in range(2):
-        hook(acme, "https://x.org")
+    for n in range(2):
+        hook(acme, f"https://x.org/{n}")
     assert acme.post("/webhooks", {"url": "https://x.org", "events": ALL}).code == "not_granted"
 
 

@@ -71,6 +71,7 @@ class Webhooks(ApiView, path="webhooks", tag="webhooks"):
         MANAGE,
         {201: shapes.WebhookMade},
         body=shapes.WebhookIn,
+        problems=(409,),
         examples=[
             request_example("failures", EXAMPLE),
             request_example("by e-mail", {"channel": "email", "events": ["task.dead_lettered"]}),
@@ -101,6 +102,7 @@ class OneWebhook(ApiView, path="webhooks/<uuid:webhook_id>", tag="webhooks"):
         {200: shapes.WebhookOut},
         body=shapes.WebhookChange,
         conditional=True,
+        problems=(409,),
         examples=[request_example("disable", {"enabled": False})],
     )
     def patch(self, request: Request, webhook_id: UUID) -> Response:
