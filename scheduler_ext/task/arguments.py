@@ -23,6 +23,8 @@ CLASSES: Final[dict[Any, tuple[type, ...]]] = {
 }
 """For a schema that only names a type: the class whose values are certainly right."""
 ANY: Final = (str, int, float, bool, type(None), list, dict)
+BACKTRACKS: Final = 100_000
+"""So many ways are tried at most to match an expression that has no linear one: some milliseconds."""
 SAYS_MORE: Final = frozenset(("type", "default", "title", "description", "format"))
 WORDS: Final = {
     "boolean": "true or false", "integer": "a whole number", "number": "a number", "string": "a string",
@@ -147,15 +149,16 @@ class _Check:
 
 
 def _compiled(schema: Schema) -> Any:
-    """The validator of a schema, whose expressions are matched in linear time.
+    """The validator of a schema. What it cannot read is the handler's alone to check.
 
-    One that it cannot read, or that has an expression which no such engine knows, is the handler's alone to check.
+    Expressions are matched in linear time, and those that have look-around or back-references within a bound.
     """
     # On first use: most handlers take plain types, and it is large.
-    from jsonschema_rs import Draft202012Validator, RegexOptions, ValidationError
+    from jsonschema_rs import Draft202012Validator, FancyRegexOptions, ValidationError
 
+    within = FancyRegexOptions(backtrack_limit=BACKTRACKS)
     try:
-        return Draft202012Validator(schema, pattern_options=RegexOptions(), validate_formats=False, offline=True)
+        return Draft202012Validator(schema, pattern_options=within, validate_formats=False, offline=True)
     except ValidationError:
         return Draft202012Validator({})
 

@@ -195,8 +195,16 @@ def test_no_argument_holds_the_process_up(annotation: Any, fits: Any, wrong: Any
     assert "does not fit what the handler takes" in said
 
 
-def test_an_expression_that_no_linear_engine_knows_is_the_handlers_to_check() -> None:
-    arguments = Arguments({"properties": {"a": {"pattern": "^(?!x)"}, "b": {"maxLength": 1}}})
+def test_look_around_and_back_references_are_matched_within_a_bound() -> None:
+    arguments = Arguments({"properties": {"a": {"pattern": "^(?!x)"}, "b": {"pattern": r"^(?:(b|bb)+)\1?(?=c)"}}})
+    arguments.check_payload(("[]", '{"a": "y", "b": "bbc"}'), str)
+    for wrong in ({"a": "x"}, {"b": "bd"}, {"b": "b" * 100 + "!c"}):
+        with pytest.raises(InvalidInput, match="does not fit"):
+            arguments.check_payload(("[]", json.dumps(wrong)), str)
+
+
+def test_an_expression_that_no_engine_knows_is_the_handlers_to_check() -> None:
+    arguments = Arguments({"properties": {"a": {"pattern": "(?P<"}, "b": {"maxLength": 1}}})
     arguments.check_payload(("[]", '{"a": "x", "b": "y"}'), str)
     with pytest.raises(InvalidInput):
         arguments.check_payload(("[]", '{"a": "x", "b": "yy"}'), str)
