@@ -222,7 +222,7 @@ def endpoints() -> Iterator[tuple[str, type, set[str]]]:
     for pattern in urlpatterns:
         view = vars(pattern.callback)["view_class"]
         if view is not Nowhere:
-            yield str(pattern.pattern), view, set(pattern.pattern.converters)
+            yield str(pattern.pattern).replace("<any_case_", "<"), view, set(pattern.pattern.converters)
 
 
 def path_of(route: str, parameters: set[str], values: dict[str, str]) -> str:

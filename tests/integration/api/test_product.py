@@ -161,13 +161,14 @@ def every(client: ApiClient, path: str, name: str) -> list[Any]:
 def test_what_has_no_text_to_sort_by_comes_last_and_none_is_missed(acme: ApiClient, kind: str) -> None:
     field = "url" if kind == "webhooks" else "name"
     values = ["https://example.org/b", None, "https://example.org/a", None, "https://example.org/c", None, None]
-    for value in values:
+    for number, value in enumerate(values):
         given = {field: value} if value else {}
         body = {
             "tasks": {"handler": HANDLER, "tags": ["T"], **given},
             "workflows": {"tasks": [{"name": "t", "handler": HANDLER}], "tags": ["T"], **given},
-            "webhooks": {"channel": "webhook" if value else "email", "events": ["task.failed"], **given},
-        }[kind]
+            "webhooks": {"channel": "webhook" if value else "email", "events": ["task.failed"],
+                         "tags": [f"t{number}"], **given},
+        }[kind]  # fmt: skip
         assert acme.post(f"/{kind}", body).status == 201
     path = f"/{kind}?" if kind == "webhooks" else f"/{kind}?tag=T&"
     there = sorted(value for value in values if value)
