@@ -246,8 +246,8 @@ class NodeStore(Protocol):
     def set_draining(self, node_id: int) -> None:
         """Give the node no more work, and ask what runs there with checkpoints to yield."""
 
-    def leave(self, node_id: int) -> None:
-        """The node has ended cleanly."""
+    def leave(self, node_id: int, *, lost: bool = False) -> None:
+        """The node has ended, and nothing of it runs any more; ``lost``: nobody told it to."""
 
     def close(self) -> None:
         """Close the connection."""

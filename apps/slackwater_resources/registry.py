@@ -69,6 +69,7 @@ SELECT l.task_id::text, l.fence, CASE WHEN l.cancel_requested THEN :outcome.CANC
 FROM slackwater_tasks_livetask l LEFT JOIN slackwater_tasks_resumable r ON r.task_id = l.task_id
 WHERE l.node_id = %s AND l.phase = :phase.IN_FLIGHT AND l.state = :state.RUNNING AND (l.cancel_requested OR r.task_id IS NOT NULL)
 """)
+LEAVE = "UPDATE slackwater_resources_node SET state = %s WHERE id = %s AND state IN ('starting', 'active', 'draining')"
 DRAIN = "UPDATE slackwater_resources_node SET state = 'draining' WHERE id = %s AND state = 'active'"
 ASK_TO_YIELD = named("""
 UPDATE slackwater_tasks_resumable r SET asked = :outcome.YIELDED, asked_fence = l.fence, asked_at = clock_timestamp()
@@ -138,12 +139,9 @@ class PgNodeStore:
         self.db.conn.execute(DRAIN, (node_id,))
         self.db.conn.execute(ASK_TO_YIELD, (node_id,))
 
-    def leave(self, node_id: int) -> None:
-        """The node has ended cleanly."""
-        self.db.conn.execute(
-            "UPDATE slackwater_resources_node SET state = 'left' WHERE id = %s AND state IN ('starting', 'active', 'draining')",
-            (node_id,),
-        )
+    def leave(self, node_id: int, *, lost: bool = False) -> None:
+        """The node has ended, and nothing of it runs any more; ``lost``: nobody told it to."""
+        self.db.conn.execute(LEAVE, ("lost" if lost else "left", node_id))
 
     def close(self) -> None:
         self.db.close()

@@ -13,9 +13,13 @@ import psutil
 import pytest
 import redis
 from django.db import connection
+from django.utils import timezone
 
 from scheduler_ext.core.states import Outcome, TaskState
 from scheduler_ext.worker.agent.agent import BEAT_EVERY_S
+from slackwater_dashboard import live
+from slackwater_monitoring.alerts.conditions import signals
+from slackwater_monitoring.alerts.rules import RULES
 from slackwater_resources.models import Node
 from slackwater_tasks.control.cancel import cancel
 from slackwater_tasks.ledger.connection import connect
@@ -144,6 +148,22 @@ def test_a_worker_that_vanishes_loses_nothing(platform: Platform, redis_client: 
     assert lost.state == Node.State.LOST
     own = (f"*slackwater.node.{lost.pk}", f"*:claims:{lost.pk}:*")
     wait_until(lambda: not any(redis_client.keys(name) for name in own), timeout=45, message="its queues are gone")
+
+
+def test_a_worker_whose_main_process_is_killed_is_lost_and_missed_though_its_agent_settles_all(
+    platform: Platform,
+) -> None:
+    platform.set(node_lease_s=60.0)
+    first = platform.up()
+    task_id = platform.submit("demo.sleep", 60, total_attempts=2)
+    platform.wait(task_id, TaskState.RUNNING)
+    first.send(signal.SIGKILL)
+    wait_until(lambda: Node.objects.get(name="w1@test").state == Node.State.LOST, message="before its lease has ended")
+    assert [a.outcome for a in platform.attempts(task_id)] == [Outcome.WORKER_LOST]
+    assert platform.state(task_id) is not TaskState.RUNNING, "its work goes elsewhere at once"
+    (missed,) = signals({"node_failed": RULES["node_failed"]}, timezone.now())
+    assert (missed.rule, missed.subject) == ("node_failed", "w1@test")
+    assert [row["state"] for row in live.snapshot()["nodes"]] == ["lost"]
 
 
 def test_a_worker_told_to_stop_finishes_or_hands_back(platform: Platform, tmp_path: Path) -> None:

@@ -394,7 +394,10 @@ class Agent:
 
     # -- the end ------------------------------------------------------------------------------------------------------
     async def _end(self) -> None:
-        """Settle what the children left, and deregister; without a master, or a lease, the children are ended first."""
+        """Settle what the children left, and deregister; without a master, or a lease, the children are ended first.
+
+        A master that died without being told to stop leaves a node that is lost: somebody misses it.
+        """
         self.journal.draining = True
         with contextlib.suppress(*self.work.faults, redis.RedisError, asyncio.TimeoutError):
             async with asyncio.timeout(20.0):
@@ -418,7 +421,8 @@ class Agent:
             await asyncio.wait(self.script_tasks, timeout=self.conf.cancel_grace_s + 2)
         await self._wait_for_children()
         if not lost:
-            await self._ledger(self.nodes.leave, self.node_id)
+            died = self._is_orphan() and not self.stopping.is_set()
+            await self._ledger(self.nodes.leave, self.node_id, lost=died)
 
     def _kill_children(self) -> None:
         for pid in {self.journal.slot(index).pid for index in range(self.journal.slots)} - {0}:
