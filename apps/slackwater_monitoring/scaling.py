@@ -5,7 +5,6 @@ An old figure is worth nothing, so a call that failed is not repeated: the next 
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
 import os
@@ -13,20 +12,18 @@ import signal
 import subprocess
 import time
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 from scheduler_ext.core.errors import SlackwaterError
 from slackwater_conf import conf
-from slackwater_monitoring.notify.webhook_client import NotSent, post
-from slackwater_monitoring.notify.webhook_signature import signed_headers
+from slackwater_monitoring.alerts.sender import tell
+from slackwater_monitoring.notify.webhook_client import NotSent
 from slackwater_monitoring.outbox import SendingThread
 from slackwater_tasks.ledger.connection import execute, fetch_value
 from slackwater_tasks.read.autoscaling import Advice, advice
-from slackwater_tasks.submission.webhook_address import parse_url
 
 log = logging.getLogger(__name__)
 
-WEBHOOK_TIMEOUT_S: Final = 15.0
 ENOUGH = """
 INSERT INTO slackwater_monitoring_scaling AS s (cell, labels, fewer_since) VALUES (%(cell)s, '', clock_timestamp())
 ON CONFLICT (cell, labels) DO UPDATE SET fewer_since = clock_timestamp() WHERE s.fewer_since IS NULL
@@ -115,11 +112,4 @@ def _webhook(said: dict[str, Any], number: int) -> None:
     if not conf().scale_webhook:
         return
     body = json.dumps({"type": f"workers.{said['action']}", "timestamp": int(time.time()), "data": said}).encode()
-    keys = [secret] if (secret := conf().alert_webhook_secret) else []
-    name = f"scale-{said['cell']}-{said['labels']}-{number}"
-    headers = signed_headers("Slackwater-Scaling/1", keys, name, int(time.time()), body)
-    # The operator's own address: it may lie in the operator's own network.
-    target = parse_url(conf().scale_webhook, private=True)
-    answer = asyncio.run(post(target, headers, body, private=True, seconds=WEBHOOK_TIMEOUT_S))
-    if not answer.is_good:
-        raise NotSent(f"it answered {answer.status}")
+    tell("scale_webhook", "Slackwater-Scaling/1", f"scale-{said['cell']}-{said['labels']}-{number}", body)

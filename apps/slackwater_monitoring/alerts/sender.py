@@ -7,20 +7,21 @@ import json
 import logging
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from email.utils import parseaddr
 from typing import Any, Final
 
 from django.contrib.auth import get_user_model
 from django.core.mail import EmailMessage
 from django.db import connection
 
-from scheduler_ext.core.errors import SlackwaterError
+from scheduler_ext.core.errors import ConfigurationError, InvalidInput, SlackwaterError
 from slackwater_conf import conf
 from slackwater_monitoring.alerts.rules import RULES
 from slackwater_monitoring.models import Alert, AlertNotice
 from slackwater_monitoring.notify.webhook_client import NotSent, post
-from slackwater_monitoring.notify.webhook_signature import signed_headers
-from slackwater_monitoring.outbox import LeasedOutbox, Sent, back_off_s, outcomes
+from slackwater_monitoring.notify.webhook_signature import key_of, signed_headers
+from slackwater_monitoring.outbox import DATABASE_AWAY, LeasedOutbox, Sent, back_off_s, outcomes
 from slackwater_tasks.field_kinds import utc_text
 from slackwater_tasks.submission.webhook_address import parse_url
 
@@ -67,9 +68,12 @@ def _sent(notices: Sequence[AlertNotice], send: Send) -> int:
     error = ""
     try:
         send(notices)
-    except (OSError, NotSent, SlackwaterError) as problem:  # what SMTP raises is an OSError
+    except DATABASE_AWAY:
+        raise
+    except Exception as problem:
         error = str(problem)[:300] or type(problem).__name__
-        log.warning("administrators not told of %s: %s", notices[0].alert, error)
+        known = isinstance(problem, (OSError, NotSent, SlackwaterError))  # what SMTP raises is an OSError
+        log.warning("administrators not told of %s: %s", notices[0].alert, error, exc_info=not known)
     wait_s = back_off_s(BACK_OFF_S, notices[0].tries, random.Random()) if error else None
     note = {"error": error}
     NOTICES.record(
@@ -130,11 +134,49 @@ def payload(notice: AlertNotice) -> dict[str, Any]:
 
 def _post(notices: Sequence[AlertNotice]) -> None:
     (notice,) = notices
-    body = json.dumps(payload(notice)).encode()
+    tell("alert_webhook", "Slackwater-Alerts/1", f"alert-{notice.pk}", json.dumps(payload(notice)).encode())
+
+
+# -- the operator's own addresses -----------------------------------------------------------------------------------------
+def tell(setting: str, agent: str, message_id: str, body: bytes) -> None:
+    """Post a message to the address that ``setting`` has.
+
+    ``NotSent`` when it does not arrive; ``ConfigurationError`` names a setting that cannot be used.
+    """
+    for fault in (*_address(setting), *_secret()):
+        raise fault
     keys = [secret] if (secret := conf().alert_webhook_secret) else []
-    headers = signed_headers("Slackwater-Alerts/1", keys, f"alert-{notice.pk}", int(time.time()), body)
-    # The operator's own address: it may lie in the operator's own network.
-    target = parse_url(conf().alert_webhook, private=True)
+    headers = signed_headers(agent, keys, message_id, int(time.time()), body)
+    target = parse_url(getattr(conf(), setting), private=True)
     answer = asyncio.run(post(target, headers, body, private=True, seconds=TIMEOUT_S))
     if not answer.is_good:
-        raise NotSent(f"the webhook answered {answer.status}")
+        raise NotSent(f"it answered {answer.status}")
+
+
+def faults() -> Iterator[ConfigurationError]:
+    """What of the settings cannot be used to tell the operator of anything, each with the name of the setting."""
+    for setting in ("alert_webhook", "scale_webhook"):
+        if getattr(conf(), setting):
+            yield from _address(setting)
+    yield from _secret()
+    for each in conf().alert_emails:
+        local, _, domain = parseaddr(each)[1].rpartition("@")
+        if not local or not domain:
+            yield ConfigurationError(f"{each!r} is no e-mail address", field="SLACKWATER_ALERT_EMAILS")
+
+
+def _address(setting: str) -> Iterator[ConfigurationError]:
+    """The fault of an address, if it has one. It is the operator's own: it may lie in the operator's own network."""
+    try:
+        parse_url(getattr(conf(), setting), private=True)
+    except InvalidInput as error:
+        yield ConfigurationError(error.message, field=f"SLACKWATER_{setting.upper()}")
+
+
+def _secret() -> Iterator[ConfigurationError]:
+    """The fault of the secret, if it has one: what it is stays unsaid."""
+    if secret := conf().alert_webhook_secret:
+        try:
+            key_of(secret)
+        except ValueError:
+            yield ConfigurationError("must be whsec_ and a key in base64", field="SLACKWATER_ALERT_WEBHOOK_SECRET")

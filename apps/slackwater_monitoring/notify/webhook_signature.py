@@ -22,6 +22,14 @@ def make_secret() -> str:
     return MARK + base64.b64encode(secrets.token_bytes(SECRET_BYTES)).decode()
 
 
+def key_of(secret: str) -> bytes:
+    """The key that a secret stands for; ``ValueError`` unless it is base64, with ``whsec_`` before it or without."""
+    key = base64.b64decode(secret.removeprefix(MARK), validate=True)
+    if not key:
+        raise ValueError("it is empty")
+    return key
+
+
 def signed_headers(agent: str, keys: Sequence[str], message_id: str, timestamp: int, body: bytes) -> dict[str, str]:
     """The headers of a message; without keys, it has no signature."""
     headers = {
@@ -38,6 +46,6 @@ def signature(keys: Sequence[str], message_id: str, timestamp: int, body: bytes)
     signed = f"{message_id}.{timestamp}.".encode() + body
     made = []
     for key in keys:
-        digest = hmac.new(base64.b64decode(key.removeprefix(MARK)), signed, hashlib.sha256).digest()
+        digest = hmac.new(key_of(key), signed, hashlib.sha256).digest()
         made.append(f"v1,{base64.b64encode(digest).decode()}")
     return " ".join(made)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from django.core import mail
+from django.core.checks import run_checks
 from django.core.management import call_command
 from django.core.management.base import SystemCheckError
 from django.db import connection
@@ -24,6 +25,7 @@ from slackwater_monitoring.alerts import evaluation, sender
 from slackwater_monitoring.alerts.evaluation import look, pulse
 from slackwater_monitoring.alerts.rules import RULES, changed
 from slackwater_monitoring.models import Alert, AlertNotice, Pulse
+from slackwater_monitoring.notify.webhook_signature import make_secret
 from slackwater_resources.models import Node
 from slackwater_tasks.models import Leader, LiveTask
 from slackwater_tenants.models import Tenant
@@ -282,6 +284,67 @@ def test_administrators_are_told_once_by_mail_and_by_webhook(
     assert receiver.got[0].headers["webhook-id"] == receiver.got[1].headers["webhook-id"]
     assert all(verify(one, SECRET) for one in receiver.got)
     assert receiver.got[2].json["data"]["rule"] == "dispatcher"
+
+
+def test_a_notice_that_cannot_be_sent_says_why_and_holds_up_no_other(
+    watch: Watch, tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def due() -> int:
+        AlertNotice.objects.filter(done_at=None).update(due_at=timezone.now())
+        return sender.send_due()
+
+    def raised(notice: AlertNotice) -> dict[str, Any]:
+        if notice.event == "raised":
+            raise RuntimeError("nobody expected it")
+        return {}
+
+    with receiving() as receiver:
+        watch.conf = {**watch.conf, "ALERT_WEBHOOK": receiver.url, "ALERT_WEBHOOK_SECRET": "whsec_secre"}
+        watch.only("dispatcher", after_s=0, clear_after_s=0)
+        end = _dispatcher(watch, tenant)
+        watch.after(1)
+        end()
+        watch.after(1)
+        AlertNotice.objects.filter(channel="email").delete()
+        assert due() == 0
+        told = list(AlertNotice.objects.order_by("pk").values_list("tries", "error"))
+        assert [tries for tries, _ in told] == [1, 1]
+        assert {error for _, error in told} == {"SLACKWATER_ALERT_WEBHOOK_SECRET: must be whsec_ and a key in base64"}
+        watch.conf = {**watch.conf, "ALERT_WEBHOOK_SECRET": SECRET}
+        watch.only("dispatcher", after_s=0, clear_after_s=0)
+        monkeypatch.setattr(sender, "payload", raised)
+        assert due() == 1
+        one, other = AlertNotice.objects.order_by("pk")
+        assert (one.error, one.done_at) == ("nobody expected it", None)
+        assert (other.error, other.done_at is None) == ("", False)
+        monkeypatch.undo()
+        assert due() == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("ALERT_WEBHOOK", "foo"), ("ALERT_WEBHOOK", "https://user:word@example.org"), ("SCALE_WEBHOOK", "example.org/x"),
+        ("ALERT_WEBHOOK_SECRET", "foo"), ("ALERT_WEBHOOK_SECRET", "whsec_c2Vjcm"), ("ALERT_WEBHOOK_SECRET", "whsec_"),
+        ("ALERT_WEBHOOK_SECRET", "whsec_" + "\xe9" * 4), ("ALERT_EMAILS", ("ops@example.org", "foo")),
+        ("ALERT_EMAILS", ("ops@",)),
+    ],
+)  # fmt: skip
+def test_where_alerts_cannot_go_is_refused_by_the_check(key: str, value: Any, settings: Any) -> None:
+    settings.SLACKWATER = {**settings.SLACKWATER, key: value}
+    (found,) = run_checks(tags=["alerts"])
+    assert found.id == "slackwater.E021"
+    assert found.msg.startswith(f"SLACKWATER_{key} cannot be used: ")
+    if key.endswith("SECRET"):
+        assert found.msg.endswith("must be whsec_ and a key in base64"), "and is not told"
+
+
+def test_where_alerts_can_go_passes_the_check(settings: Any) -> None:
+    settings.SLACKWATER = {
+        **settings.SLACKWATER, "ALERT_WEBHOOK": "http://10.0.0.7:9000/hooks", "SCALE_WEBHOOK": "https://scaler.internal/",
+        "ALERT_WEBHOOK_SECRET": make_secret(), "ALERT_EMAILS": ("ops@example.org", "root@localhost", "Ops <a@b.example>"),
+    }  # fmt: skip
+    assert run_checks(tags=["alerts"]) == []
 
 
 @pytest.mark.parametrize(
