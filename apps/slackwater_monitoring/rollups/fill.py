@@ -57,8 +57,8 @@ JOIN slackwater_tasks_line i ON i.id = l.line_id LEFT JOIN slackwater_resources_
 WHERE l.phase <> :phase.IN_FLIGHT GROUP BY 1, 2
 """)  # noqa: S608 - fragments of ours
 SLOTS: Final = """
-SELECT k.key, sum(k.value::bigint) FROM slackwater_resources_node n, jsonb_each_text(n.slots) k
-WHERE n.state IN ('active', 'draining') AND n.lease_expires_at > clock_timestamp() GROUP BY 1
+SELECT n.name, k.key, sum(k.value::bigint) FROM slackwater_resources_node n, jsonb_each_text(n.slots) k
+WHERE n.state IN ('active', 'draining') AND n.lease_expires_at > clock_timestamp() GROUP BY 1, 2
 """
 OLD: Final = """
 DELETE FROM slackwater_monitoring_rollup WHERE (grain, at, dimension, key) IN (
@@ -199,18 +199,20 @@ def sample(conn: Any) -> int:
 
 def _sampled(conn: Any) -> Iterator[tuple[Dimension, str, Place, int]]:
     waiting: Counter[tuple[Dimension, str]] = Counter()
+    held: Counter[tuple[str | None, str]] = Counter()
     queued = 0
     for tenant, unfinished in conn.execute(UNFINISHED).fetchall():
         waiting[Dimension.TENANT, str(tenant)] = unfinished
     for tenant, category, handler, node, kind, state, count, milli in conn.execute(IN_FLIGHT).fetchall():
-        yield Dimension.SLOT, kind, Place.USED_MILLI, milli
+        held[node, kind] += milli
         if state == TaskState.RUNNING:
             waiting[Dimension.TENANT, str(tenant)] -= count
             continue
         queued += count
         for one in _keys("", category, handler, node or NONE)[2:]:
             waiting[one] += count
-    for kind, slots in conn.execute(SLOTS).fetchall():
+    for node, kind, slots in conn.execute(SLOTS).fetchall():
+        yield Dimension.SLOT, kind, Place.USED_MILLI, min(held[node, kind], 1000 * slots)
         yield Dimension.SLOT, kind, Place.SLOTS_MILLI, 1000 * slots
     total = sum(max(0, n) for (dimension, _), n in waiting.items() if dimension == Dimension.TENANT)
     yield Dimension.ALL, "", Place.WAITING, total

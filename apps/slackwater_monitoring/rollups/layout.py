@@ -37,6 +37,7 @@ class Place(IntEnum):
     WAITING = 6
     """The sum of what waited each time."""
     USED_MILLI = 7
+    """What the work in flight takes of its node's slots, at most all of them: what lies ahead there fills no more."""
     SLOTS_MILLI = 8
     RETRIED = 9
     """Attempts that were not the first of their task."""

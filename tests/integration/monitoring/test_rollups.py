@@ -18,6 +18,7 @@ from scheduler_ext.core.states import Outcome, TaskState
 from slackwater_monitoring.models import Rollup
 from slackwater_monitoring.rollups import exposition, fill, layout, read
 from slackwater_monitoring.rollups.layout import OTHERS, Dimension, Place
+from slackwater_resources.models import Node
 from slackwater_tasks.control.rerun import retry
 from slackwater_tasks.ledger.connection import connect
 from slackwater_tasks.models import Attempt, Task, TaskTrace
@@ -146,6 +147,20 @@ def test_queues_and_slots_are_sampled_once_however_many_upkeeps_look() -> None:
         key: (n[Place.USED_MILLI], n[Place.SLOTS_MILLI]) for (kind, key), n in rows.items() if kind == Dimension.SLOT
     }
     assert used == {"process": (1000, 4000), "script": (0, 2000)}
+
+
+def test_what_stands_ahead_at_a_node_fills_its_slots_and_no_others() -> None:
+    acme = client_of("acme")
+    settle()
+    busy, gone, idle = HandWorker("node-1"), HandWorker("node-2"), HandWorker("node-3")
+    busy.start(*[UUID(acme.task()) for _ in range(4)])
+    busy.claim(*[UUID(acme.task()) for _ in range(3)])
+    gone.start(UUID(acme.task()))
+    Node.objects.filter(pk=gone.node.pk).update(state=Node.State.LOST)
+    idle.start(UUID(acme.task()))
+    sample()
+    (row,) = Rollup.objects.filter(grain=layout.EVER, dimension=Dimension.SLOT, key="process")
+    assert (row.numbers[Place.USED_MILLI], row.numbers[Place.SLOTS_MILLI]) == (5_000, 8_000)
 
 
 def test_keys_beyond_the_most_are_added_up_and_idle_ones_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
