@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotAllowed
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from django.contrib.admin import ModelAdmin as Base
 else:
     Base = object
+
+
+REPLAYED: Final = ("as it is (replayed)", "with the change (replayed)")
 
 
 class PreviewMixin(Base):  # type: ignore[type-arg]
@@ -64,22 +67,24 @@ class PreviewMixin(Base):  # type: ignore[type-arg]
 
 
 def shown(found: Preview) -> str:
-    """The table of both runs."""
+    """The table of both runs, beside what really was."""
     names = dict(Tenant.objects.values_list("pk", "slug"))
     rows = [
         (
             names.get(w.tenant_id, w.tenant_id),
             f"{w.tasks:,}",
-            *map(seconds, w.mean),
+            *map(seconds, (w.really[0], *w.mean)),
             _change(*w.mean),
-            *map(seconds, w.p95),
+            *map(seconds, (w.really[1], *w.p95)),
             *(w.never if any(any(each.never) for each in found.waits) else ()),
         )
         for w in found.waits
     ]
-    heads = ["Tenant", "Tasks", "Mean wait now", "then", "Change", "95 in 100 wait at most now", "then"]
+    heads = [
+        "Tenant", "Tasks", "Mean wait: as it was", *REPLAYED, "Change", "95 in 100 wait at most: as it was", *REPLAYED,
+    ]  # fmt: skip
     if rows and len(rows[0]) > len(heads):
-        heads += ["Never start now", "then"]
+        heads += [f"Never start: {REPLAYED[0]}", REPLAYED[1]]
     what = f"{'the latest ' * found.capped}{counted(found.tasks, 'task')}"
     left = (
         f" {counted(found.left_out, 'task was', plural='tasks were')} left out: nobody knows the run time."
@@ -87,7 +92,9 @@ def shown(found: Preview) -> str:
         else ""
     )
     return format_html(
-        "<p>The last {} min, replayed by the live policies on the nodes of this moment: {}.{} Nothing is saved yet.</p>{}",
+        "<p>The last {} min, replayed by the live policies on the nodes of this moment: {}.{} A replay counts none of the "
+        "platform's own work: compare the two replays with each other, and see by what was how far to believe them. "
+        "Nothing is saved yet.</p>{}",
         HOUR_S // 60, what, left, table(heads, rows, "no tasks"),
     )  # fmt: skip
 

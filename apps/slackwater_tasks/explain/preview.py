@@ -6,6 +6,7 @@ Both runs, as things are and as they would be, are simulated on the nodes of thi
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
@@ -36,10 +37,13 @@ MOST: Final = 10_000
 HOUR: Final = f"""
 SELECT t.id, t.tenant_id, t.category, t.tier_id, t.priority, t.kind, h.id, t.total_attempts = 1, t.cap_ms,
     extract(epoch FROM greatest(t.submitted_at, t.start_at))::float8, t.delay_tolerance_ms,
-    t.mutex_key, t.mutex_limit, t.mutex_scope, t.rate_key, d.parents, d.ended::float8[], a.ran::float8, {KEYS}
+    t.mutex_key, t.mutex_limit, t.mutex_scope, t.rate_key, d.parents, d.ended::float8[], a.ran::float8,
+    extract(epoch FROM a.began)::float8, {KEYS}
 FROM slackwater_tasks_task t
-LEFT JOIN LATERAL (SELECT extract(epoch FROM sum(x.finished_at - x.started_at)) AS ran FROM slackwater_tasks_attempt x
-    WHERE x.task_id = t.id AND t.state IS NOT NULL) a ON true
+LEFT JOIN LATERAL (
+    SELECT extract(epoch FROM sum(x.finished_at - x.started_at) FILTER (WHERE t.state IS NOT NULL)) AS ran,
+        min(x.started_at) AS began
+    FROM slackwater_tasks_attempt x WHERE x.task_id = t.id) a ON true
 LEFT JOIN LATERAL (SELECT array_agg(p.id) AS parents, array_agg(extract(epoch FROM p.finished_at)) AS ended
     FROM slackwater_tasks_dependency e JOIN slackwater_tasks_task p ON p.id = e.parent_id WHERE e.child_id = t.id) d ON true
 LEFT JOIN slackwater_resources_handler h ON h.name = t.handler
@@ -72,6 +76,8 @@ class Recorded(NamedTuple):
     ended: list[float | None] | None
     """When each of them ended."""
     ran_s: float | None
+    began: float | None
+    """When the first of its attempts that have ended began."""
     keys: Sequence[str]
 
     @property
@@ -87,10 +93,12 @@ class Recorded(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """One tenant's waits in seconds, as things are and as they would be; ``None`` where nothing starts."""
+    """One tenant's waits in seconds, replayed as things are and as they would be; ``None`` where nothing starts."""
 
     tenant_id: int
     tasks: int
+    really: tuple[float | None, float | None]
+    """The mean and the 95 in 100 of what the tasks that have begun waited in fact, with all that a replay does not know."""
     mean: tuple[float | None, float | None]
     p95: tuple[float | None, float | None]
     never: tuple[int, int]
@@ -137,7 +145,8 @@ def preview(change: Callable[[], object], cell: str) -> Preview:
         change()
         after = _replay(settings, recorded)
         transaction.set_rollback(True)
-    tenants = [_compared(tenant, waits, after.get(tenant, [])) for tenant, waits in before.items()]
+    really = _really(recorded)
+    tenants = [_compared(tenant, really[tenant], waits, after.get(tenant, [])) for tenant, waits in before.items()]
     told = sum(each.tasks for each in tenants)
     return Preview(
         tasks=told, left_out=len(recorded) - told, capped=len(recorded) == MOST,
@@ -145,10 +154,20 @@ def preview(change: Callable[[], object], cell: str) -> Preview:
     )  # fmt: skip
 
 
-def _compared(tenant: int, before: Sequence[float | None], after: Sequence[float | None]) -> Waits:
+def _really(recorded: Sequence[Recorded]) -> dict[int, list[float]]:
+    """What the tasks of each tenant that have begun waited, from when they could start."""
+    waits: dict[int, list[float]] = defaultdict(list)
+    for row in recorded:
+        if row.began is not None:
+            waits[row.tenant].append(max(0.0, row.began - _arrival(row, {})))
+    return waits
+
+
+def _compared(tenant: int, really: list[float], before: Sequence[float | None], after: Sequence[float | None]) -> Waits:
     now, then = (sorted(each for each in waits if each is not None) for waits in (before, after))
     return Waits(
-        tenant_id=tenant, tasks=len(before), mean=(_mean(now), _mean(then)), p95=(_p95(now), _p95(then)),
+        tenant_id=tenant, tasks=len(before), really=(_mean(really), _p95(sorted(really))),
+        mean=(_mean(now), _mean(then)), p95=(_p95(now), _p95(then)),
         never=(len(before) - len(now), len(before) - len(then)),
     )  # fmt: skip
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from slackwater_resources.models import Handler, Node
 from slackwater_tasks.control import policies
 from slackwater_tasks.explain.preview import Waits, preview
-from slackwater_tasks.models import PolicyChoice, RateLimit, RunTime
+from slackwater_tasks.models import PolicyChoice, RateLimit, RunTime, Task
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Plan, Tenant
 from slackwater_tenants.services import create_tenant
@@ -78,6 +80,26 @@ def test_latest_starts_hold_in_the_replay(page: Client, tenant: Tenant) -> None:
     form = {"kind": "order", "policy": "fifo", "parameters": "{}", "cell": "default"}
     assert "as now" in page.post(f"{url}preview/", form).content.decode()
     assert "shorter" in page.post(f"{url}preview/", {**form, "policy": "deadline"}).content.decode()
+
+
+def test_what_was_really_waited_stands_beside_the_replay(page: Client, tenant: Tenant) -> None:
+    """Tasks that waited for what the replay does not know."""
+    worker = HandWorker()
+    RunTime.objects.create(tenant=tenant, key=HANDLER, samples=40, mean_us=1e6, long_us=1e6)
+    tasks = [submit(tenant) for _ in range(3)]
+    Task._plain.filter(pk__in=tasks).update(submitted_at=timezone.now() - timedelta(seconds=300))
+    worker.run(*tasks[:2])
+    waits = told_of(lambda: None)
+    assert waits.mean == waits.p95 == (0.0, 0.0)
+    assert [wait and round(wait, -1) for wait in waits.really] == [300, 300], "the third has not begun"
+    url = reverse("admin:slackwater_tenants_plan_change", args=[tenant.plan_id])
+    text = page.post(f"{url}preview/", form_of(page, url)).content.decode()
+    heads = [head.partition("<")[0] for head in text.split("<th>")[1:]]
+    assert heads == [
+        "Tenant", "Tasks", "Mean wait: as it was", "as it is (replayed)", "with the change (replayed)", "Change",
+        "95 in 100 wait at most: as it was", "as it is (replayed)", "with the change (replayed)",
+    ]  # fmt: skip
+    assert "<td>acme</td><td>3</td><td>5 min</td><td>0 ms</td><td>0 ms</td><td>as now</td><td>5 min</td>" in text
 
 
 def told_of(changed: Callable[[], object]) -> Waits:
