@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, time, timedelta
 from typing import Any
 
+import pytest
+
 from slackwater_tasks.models import Task
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Tenant
@@ -48,6 +50,33 @@ def test_the_live_page_moves_by_itself(browser: Watched, tenant: Tenant) -> None
     behind = now - datetime.combine(now, time.fromisoformat(told), UTC)
     assert behind % timedelta(days=1) < timedelta(minutes=5), told
     assert page.evaluate("window.notReloaded")
+    assert browser.troubles == []
+
+
+@pytest.mark.parametrize(
+    ("most_s", "unit", "unit_s"),
+    [(0.4, "ms", 0.001), (90, "s", 1), (299, "min", 60), (440, "min", 60), (13_000, "h", 3600)],
+)
+def test_an_axis_of_times_names_its_ticks_as_they_are(
+    browser: Watched, most_s: float, unit: str, unit_s: float
+) -> None:
+    page = browser.page
+    figures = ("ended", "failed", "waiting", "delay_p50", "delay_p95", "run_p50", "run_p95")
+    total = {"ended": 2, "failed": 0, "start_delay": {"p50": 150, "p95": most_s}, "run_time": None}
+    told = {
+        "window": "1h", "by": "all", "step_s": 60, "at": [0, 60], "slots": [],
+        "series": [{"key": "all", **{name: [0, most_s] for name in figures}, "total": total}],
+    }  # fmt: skip
+    page.route("**/live/charts.json*", lambda route: route.fulfill(json=told))
+    browser.go("index")
+    page.wait_for_selector("#sw-charts[data-shown='1h all']")
+    ticks = page.evaluate("Chart.getChart('sw-chart-delay').scales.y.ticks.map((one) => [one.value, one.label])")
+    assert len(ticks) > 2
+    for value_s, label in ticks:
+        number, _, told_in = label.partition(" ")
+        assert float(number) * unit_s == pytest.approx(value_s), label
+        assert told_in == unit
+    assert "2.5 min / " in page.inner_text("#sw-totals"), "nor is it rounded elsewhere"
     assert browser.troubles == []
 
 

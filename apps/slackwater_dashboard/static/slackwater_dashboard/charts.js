@@ -13,11 +13,15 @@
   let asked = 0;
 
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  function seconds(value) {
+  function seconds(value, most = value) { // most: the greatest of those that are told in the same unit
     if (value === null || value === undefined) return "–";
-    if (value < 1) return `${Math.round(value * 1000)} ms`;
-    if (value < 120) return `${fine.format(value)} s`;
-    return value < 7200 ? `${whole.format(value / 60)} min` : `${whole.format(value / 3600)} h`;
+    if (most < 1) return `${Math.round(value * 1000)} ms`;
+    if (most < 120) return `${fine.format(value)} s`;
+    return most < 7200 ? `${fine.format(value / 60)} min` : `${fine.format(value / 3600)} h`;
+  }
+  function step(say, lines) { // ticks stand at round numbers of the unit that they are told in
+    const most = say === seconds ? Math.max(0, ...lines.flatMap(([, data]) => data)) : 0;
+    return most < 120 ? undefined : most < 7200 ? 60 : 3600;
   }
   const percent = (value) => (value === null ? "–" : `${fine.format(100 * value)} %`);
   const plain = (value) => (value === null ? "–" : fine.format(value));
@@ -35,7 +39,7 @@
     const axis = { ticks: { color: quiet, maxTicksLimit: 6, maxRotation: 0, autoSkip: true, autoSkipPadding: 14 }, grid: { color: grid } };
     const options = {
       animation: false, responsive: true, maintainAspectRatio: false, interaction: { mode: "index", intersect: false },
-      scales: { x: { ...axis, grid: { display: false } }, y: { ...axis, beginAtZero: true, ticks: { ...axis.ticks, callback: say } } },
+      scales: { x: { ...axis, grid: { display: false } }, y: { ...axis, beginAtZero: true, ticks: { ...axis.ticks, stepSize: step(say, lines), callback: (value, _, ticks) => say(value, ticks.at(-1).value) } } },
       plugins: {
         legend: { display: lines.length > 1, position: "bottom", labels: { color: quiet, boxWidth: 10, boxHeight: 2 } },
         tooltip: { callbacks: { label: (item) => `${item.dataset.label}: ${say(item.parsed.y)}` } },
