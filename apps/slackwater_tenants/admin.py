@@ -75,6 +75,7 @@ class PlanAdmin(ServiceAdmin):
         ("Sizes", {"fields": ("max_payload_bytes", ("max_dag_tasks", "max_dag_edges", "max_dag_depth"))}),
         ("Prices", {"fields": ("price_micros_per_attempt", "price_permille")}),
         ("Dead letters", {"fields": (("dead_letter_retries", "dead_letter_after_s"),)}),
+        ("Kept", {"fields": ("retention_days",)}),
     )
 
 

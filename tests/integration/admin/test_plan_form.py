@@ -1,0 +1,45 @@
+"""The form of a plan: all that a plan has is set there, and what no tenant could use is refused at its field."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+
+from slackwater_tenants.models import Plan
+from tests.support.admin import form_of
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
+ADD = "admin:slackwater_tenants_plan_add"
+
+
+@pytest.fixture
+def plan() -> Plan:
+    """One to change."""
+    return Plan.objects.create(slug="gold", name="Gold")
+
+
+def change(page: Client, plan: Plan, **fields: Any) -> Any:
+    """Send the plan's form as its page shows it, with some fields changed."""
+    url = reverse("admin:slackwater_tenants_plan_change", args=[plan.pk])
+    return page.post(url, form_of(page, url, **fields))
+
+
+def faults(response: Any) -> dict[str, list[str]]:
+    """What the form refuses, by field."""
+    assert response.status_code == 200
+    return dict(response.context["adminform"].form.errors)
+
+
+def test_all_that_a_plan_has_is_in_its_form(page: Client) -> None:
+    form = page.get(reverse(ADD)).context["adminform"].form
+    given = {field.name for field in Plan._meta.concrete_fields if field.editable and not field.primary_key}
+    assert given == set(form.fields)
+
+
+def test_how_long_tasks_are_kept_is_set_there(page: Client, plan: Plan) -> None:
+    assert change(page, plan, retention_days="7").status_code == 302
+    plan.refresh_from_db()
+    assert plan.retention_days == 7
