@@ -193,18 +193,16 @@ class Plan(models.Model):
         return self.name
 
     def clean(self) -> None:
-        """Refuse defaults by handler that no task could have."""
-        rows = self.handler_defaults.items() if isinstance(self.handler_defaults, dict) else [("", None)]
-        for pattern, own in rows:
-            if not isinstance(own, dict) or own.keys() - {"category", "delay_tolerance_s"}:
-                fault = "must be an object of patterns, each with category, delay_tolerance_s or both"
-            elif "category" in own and own["category"] not in default_tolerances():
-                fault = f"{pattern}: category must be one of {', '.join(default_tolerances())}"
-            elif type(after := own.get("delay_tolerance_s", 0)) not in (int, float) or after < 0:
-                fault = f"{pattern}: delay_tolerance_s must be a number of seconds"
-            else:
-                continue
-            raise ValidationError({"handler_defaults": fault})
+        """Refuse tiers that there are not, patterns that match nothing, and defaults that no task could have."""
+        from slackwater_tenants import plan_rules  # of all processes only one that edits plans needs it
+
+        found = {
+            "tiers": plan_rules.fault_of_tiers(self.tiers or ()),
+            "handlers": plan_rules.fault_of_patterns(self.handlers or ()),
+            "handler_defaults": plan_rules.fault_of_defaults(self.handler_defaults, default_tolerances()),
+        }
+        if faults := {field: fault for field, fault in found.items() if fault}:
+            raise ValidationError(faults)
 
 
 class Pool(models.Model):

@@ -8,7 +8,8 @@ import pytest
 from django.test import Client
 from django.urls import reverse
 
-from slackwater_tenants.models import Plan
+from slackwater_resources.models import Tier
+from slackwater_tenants.models import Plan, Tenant
 from tests.support.admin import form_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("furnished")]
@@ -43,3 +44,32 @@ def test_how_long_tasks_are_kept_is_set_there(page: Client, plan: Plan) -> None:
     assert change(page, plan, retention_days="7").status_code == 302
     plan.refresh_from_db()
     assert plan.retention_days == 7
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "told"),
+    [
+        ("tiers", "basic,nosuch", "there is no shared tier 'nosuch'; known are "),
+        ("handlers", "mail.*,[", "'[': a [ begins a set of characters, such as [a-z], and nothing ends it"),
+        ("handlers", "mail.[!a", "'mail.[!a': a [ begins a set"),
+        ("handler_defaults", "mail.[: urgent", "'mail.[': a [ begins a set"),
+    ],
+)
+def test_what_would_grant_nothing_is_refused_at_its_field(
+    page: Client, plan: Plan, field: str, given: str, told: str
+) -> None:
+    refused = faults(change(page, plan, **{field: given}))
+    assert list(refused) == [field]
+    assert told in refused[field][0]
+
+
+def test_patterns_of_sets_and_tiers_there_are_are_saved(page: Client, plan: Plan) -> None:
+    assert change(page, plan, tiers="basic,regular", handlers="mail.*,shop.[!a-c]?,a[]]").status_code == 302
+    plan.refresh_from_db()
+    assert plan.handlers == ["mail.*", "shop.[!a-c]?", "a[]]"]
+    assert plan.tiers == ["basic", "regular"]
+
+
+def test_the_tier_of_one_client_is_none_of_a_plans(page: Client, plan: Plan, tenant: Tenant) -> None:
+    Tier.objects.create(tenant=tenant, slug="own", cpu_milli=1, memory_mb=1)
+    assert list(faults(change(page, plan, tiers="own"))) == ["tiers"]
