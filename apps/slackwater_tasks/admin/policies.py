@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from django import forms
@@ -9,7 +11,7 @@ from django.contrib import admin
 from django.http import HttpRequest
 from unfold.widgets import UnfoldAdminSelectWidget
 
-from scheduler_ext.core.errors import Conflict
+from scheduler_ext.core.errors import Conflict, SlackwaterError
 from scheduler_ext.policies.registry import ORDER_POLICIES, SHARE_POLICIES, parameters_of
 from slackwater_adminkit.display import column
 from slackwater_adminkit.reading import in_lines
@@ -21,19 +23,46 @@ from slackwater_tasks.models import Line, PolicyChoice, RankSweep
 
 POLICIES = [
     ("order inside a line", [(name, name) for name in ORDER_POLICIES]),
-    ("share between lines", [(name, name) for name in SHARE_POLICIES if name != "nested"]),
+    ("share between lines", [(name, name) for name in SHARE_POLICIES]),
 ]
 TAKEN = "; ".join(
     f"{name} takes {', '.join(taken)}"
     for name, policy in {**ORDER_POLICIES, **SHARE_POLICIES}.items()
-    if name != "nested" and (taken := parameters_of(policy))
+    if (taken := parameters_of(policy))
 )
+
+
+class PolicyChoiceForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A choice; a subject that it cannot have is an error of its field."""
+
+    def clean(self) -> None:
+        """Refuse it as the service does: the constraints of the table say only their names."""
+        super().clean()
+        if kind := self.cleaned_data.get("kind"):  # of a choice that is changed it stays
+            try:
+                policies.check_subject(kind, _subject(self.cleaned_data.get))
+            except SlackwaterError as error:
+                self.add_error(error.field, str(error))
+
+    @staticmethod
+    def place_of(path: str) -> str:
+        """The field where the fault of a policy is shown, which the service names as the settings do."""
+        place, _, parameter = path.partition(".")
+        return ("parameters" if parameter else "policy") if place in ("order_policy", "share_policy") else place
+
+
+def _subject(get: Callable[[str], Any]) -> policies.Subject:
+    named = [each for each in map(get, ("pool", "tenant", "line")) if each is not None]
+    if len(named) > 1:
+        raise Conflict("choose for one of pool, tenant and line", field="pool")
+    return named[0] if named else None
 
 
 @admin.register(PolicyChoice)
 class PolicyChoiceAdmin(PreviewMixin, ServiceAdmin):
     """What is chosen while the platform runs; it holds from the next round on. The nearest choice holds."""
 
+    form = PolicyChoiceForm
     fields = ("kind", "policy", "parameters", "cell", "pool", "tenant", "line")
     list_display = ("kind", "subject", "policy", "own_parameters", "chosen_at", "chosen_by")
     list_filter = ("kind", "cell")
@@ -63,11 +92,8 @@ class PolicyChoiceAdmin(PreviewMixin, ServiceAdmin):
     def save_model(
         self, request: HttpRequest, obj: PolicyChoice, form: forms.ModelForm[PolicyChoice], change: bool
     ) -> None:
-        named = [each for each in (obj.pool, obj.tenant, obj.line) if each is not None]
-        if len(named) > 1:
-            raise Conflict("choose for one of pool, tenant and line", field="pool")
         made = policies.choose(
-            obj.kind, obj.policy, obj.parameters, cell=obj.cell, subject=named[0] if named else None,
+            obj.kind, obj.policy, obj.parameters, cell=obj.cell, subject=_subject(partial(getattr, obj)),
             actor=actor(request),
         )  # fmt: skip
         obj.pk, obj._state.adding, obj._state.db = made.pk, False, made._state.db

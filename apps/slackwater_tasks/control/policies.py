@@ -65,6 +65,16 @@ def check(kind: str, policy: str, parameters: Mapping[str, Any], cell: str, *, i
     share_policy(*with_pools(policy, parameters, pools_of(cell)))
 
 
+def check_subject(kind: str, subject: Subject) -> None:
+    """``InvalidInput`` for a kind there is not, and for one that is not chosen for such a subject."""
+    if kind not in KINDS:
+        raise InvalidInput(f"must be one of {', '.join(KINDS)}", field="kind")
+    if kind != "order" and isinstance(subject, (Tenant, Line)):
+        raise InvalidInput("a share is chosen for a cell or a pool", field="kind")
+    if kind == "shadow" and subject is not None:
+        raise InvalidInput("a shadow is chosen for a cell", field="kind")
+
+
 def pools_of(cell: str) -> dict[str, dict[str, Any]]:
     """The settings of a cell's pools by path."""
     rows = list(Pool.objects.filter(cell=cell))
@@ -74,14 +84,9 @@ def pools_of(cell: str) -> dict[str, dict[str, Any]]:
 
 
 def _names(kind: str, cell: str, subject: Subject) -> dict[str, Any]:
-    if kind not in KINDS:
-        raise InvalidInput(f"must be one of {', '.join(KINDS)}", field="kind")
+    check_subject(kind, subject)
     if subject is not None:
         cell = subject.tenant.cell if isinstance(subject, Line) else subject.cell
-    if kind != "order" and isinstance(subject, (Tenant, Line)):
-        raise InvalidInput("a share is chosen for a cell or a pool", field="kind")
-    if kind == "shadow" and subject is not None:
-        raise InvalidInput("a shadow is chosen for a cell", field="kind")
     subjects = {"pool": Pool, "tenant": Tenant, "line": Line}
     named = {name: subject if isinstance(subject, model) else None for name, model in subjects.items()}
     return {"kind": kind, "cell": cell, **named}

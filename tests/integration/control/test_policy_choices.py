@@ -246,6 +246,44 @@ class TestAdmin:
         )
         assert lost.context["adminform"].form.errors["cell"] == ["cell: there is no cell 'defualt'; known are default"]
 
+    @pytest.mark.parametrize(
+        ("kind", "named", "field", "told"),
+        [
+            ("share", ["tenant"], "kind", "kind: a share is chosen for a cell or a pool"),
+            ("share", ["line"], "kind", "kind: a share is chosen for a cell or a pool"),
+            ("shadow", ["pool"], "kind", "kind: a shadow is chosen for a cell"),
+            ("order", ["pool", "line"], "pool", "pool: choose for one of pool, tenant and line"),
+        ],
+    )
+    def test_a_subject_that_cannot_have_one_is_refused_at_its_field(
+        self, admin_client: Client, kind: str, named: list[str], field: str, told: str
+    ) -> None:
+        furnish()
+        tenant = create_tenant("a", "A")
+        submit(tenant, {"handler": "demo.echo"})
+        subjects = {
+            "tenant": tenant.pk,
+            "line": Line.objects.unscoped().get().pk,  # the test is no tenant
+            "pool": Pool.objects.create(slug="org").pk,
+        }
+        policy = "deadline" if kind == "order" else "fair"
+        form = {"kind": kind, "policy": policy, "parameters": "", "cell": "default"}
+        add = reverse("admin:slackwater_tasks_policychoice_add")
+        refused = admin_client.post(add, form | {name: subjects[name] for name in named})
+        assert refused.context["adminform"].form.errors == {field: [told]}
+        assert not PolicyChoice.objects.exists()
+
+    def test_every_policy_that_is_known_is_offered(self, admin_client: Client) -> None:
+        add = reverse("admin:slackwater_tasks_policychoice_add")
+        form = {"kind": "share", "policy": "fifo", "parameters": "", "cell": "default"}
+        (told,) = admin_client.post(add, form).context["adminform"].form.errors["policy"]
+        offered = dict(admin_client.get(add).context["adminform"].form.fields["policy"].choices)
+        known = told.split("known are ")[1].split(", ")
+        assert set(known) == {name for name, _ in offered["share between lines"]}
+        levels = 'levels: {"": {"policy": "fair"}}'
+        assert admin_client.post(add, form | {"policy": "nested", "parameters": levels}).status_code == 302
+        assert PolicyChoice.objects.get().parameters == {"levels": {"": {"policy": "fair"}}}
+
     def test_pools_that_do_not_fit_are_refused_at_their_field(self, admin_client: Client) -> None:
         form = {"cell": "default", "weight": 1, "maximum": 100, "lends": 100, "inside": "fair"}
         add = reverse("admin:slackwater_tenants_pool_add")
