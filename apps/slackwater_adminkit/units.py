@@ -101,6 +101,16 @@ class UnitField(forms.IntegerField):
     def to_python(self, value: Any) -> int | None:
         return None if value in (None, "") else read(value, self.units) if isinstance(value, str) else int(value)
 
+    def run_validators(self, value: Any) -> None:
+        """Limits are told in the unit that is filled in."""
+        try:
+            super().run_validators(value)
+        except forms.ValidationError as error:
+            for each in error.error_list:
+                if each.params and "limit_value" in each.params:
+                    each.params["limit_value"] = told(each.params["limit_value"], self.units)
+            raise
+
     def has_changed(self, initial: Any, data: Any) -> bool:
         """By what it says: 60 min is 1 h."""
         try:

@@ -193,12 +193,14 @@ class Plan(models.Model):
         return self.name
 
     def clean(self) -> None:
-        """Refuse tiers that there are not, patterns that match nothing, and defaults that no task could have."""
+        """Refuse tiers that there are not, patterns that match nothing, defaults that no task could have, and more
+        guaranteed than there may be."""
         from slackwater_tenants import plan_rules  # of all processes only one that edits plans needs it
 
         found = {
             "tiers": plan_rules.fault_of_tiers(self.tiers or ()),
             "handlers": plan_rules.fault_of_patterns(self.handlers or ()),
+            "guaranteed_permille": plan_rules.fault_of_share(self.guaranteed_permille, self.maximum_permille),
             "handler_defaults": plan_rules.fault_of_defaults(self.handler_defaults, default_tolerances()),
         }
         if faults := {field: fault for field, fault in found.items() if fault}:

@@ -1,4 +1,4 @@
-"""What a plan may say: tiers there are, patterns that can match, defaults that a task could have."""
+"""What a plan may say: tiers there are, patterns that can match, defaults that a task could have, shares in order."""
 
 from __future__ import annotations
 
@@ -26,6 +26,12 @@ def fault_of_patterns(patterns: Iterable[str]) -> str | None:
     """Which of the patterns of handler names could match none."""
     wrong = next(filter(UNCLOSED.search, patterns), None)
     return f"{wrong!r}: a [ begins a set of characters, such as [a-z], and nothing ends it" if wrong else None
+
+
+def fault_of_share(guaranteed: int | None, maximum: int | None) -> str | None:
+    """Whether more is guaranteed than there may be; nothing is said of a number that is missing."""
+    more = guaranteed is not None and maximum is not None and guaranteed > maximum
+    return "must not be more than the maximum" if more else None
 
 
 def fault_of_defaults(given: Any, categories: Iterable[str]) -> str | None:

@@ -73,3 +73,29 @@ def test_patterns_of_sets_and_tiers_there_are_are_saved(page: Client, plan: Plan
 def test_the_tier_of_one_client_is_none_of_a_plans(page: Client, plan: Plan, tenant: Tenant) -> None:
     Tier.objects.create(tenant=tenant, slug="own", cpu_milli=1, memory_mb=1)
     assert list(faults(change(page, plan, tiers="own"))) == ["tiers"]
+
+
+@pytest.mark.parametrize(
+    ("field", "given", "told"),
+    [
+        ("maximum_permille", "400 %", "Ensure this value is less than or equal to 100 %."),
+        ("max_urgent_permille", "100.1", "Ensure this value is less than or equal to 100 %."),
+        ("guaranteed_permille", "1000 %", "Ensure this value is less than or equal to 100 %."),
+        ("max_cap_s", "99999 d", "Ensure this value is less than or equal to 2147483647 s."),
+    ],
+)
+def test_a_limit_is_told_in_the_unit_of_its_field(page: Client, plan: Plan, field: str, given: str, told: str) -> None:
+    assert faults(change(page, plan, **{field: given})) == {field: [told]}
+
+
+def test_the_least_of_a_tier_is_told_in_its_unit(page: Client) -> None:
+    tier = {"slug": "odd", "cpu_milli": "0 cores", "memory_mb": "0", "default_cap_s": "0 s"}
+    found = faults(page.post(reverse("admin:slackwater_resources_tier_add"), tier))
+    told = {name: found[name] for name in ("cpu_milli", "memory_mb", "default_cap_s")}
+    least = {"cpu_milli": "0.001 cores", "memory_mb": "1 MiB", "default_cap_s": "1 s"}
+    assert told == {name: [f"Ensure this value is greater than or equal to {each}."] for name, each in least.items()}
+
+
+def test_more_guaranteed_than_there_may_be_is_refused_at_its_field(page: Client, plan: Plan) -> None:
+    refused = faults(change(page, plan, guaranteed_permille="50 %", maximum_permille="20 %"))
+    assert refused == {"guaranteed_permille": ["must not be more than the maximum"]}
