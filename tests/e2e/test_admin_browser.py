@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from scheduler_ext.core.states import Outcome
 from slackwater_tasks.models import Task
 from slackwater_tasks.submission import service
 from slackwater_tenants.models import Tenant
@@ -161,6 +162,25 @@ def test_pages_hold_together_in_the_dark_and_on_a_phone(browser: Watched, tenant
         page.wait_for_load_state("load")
         wider = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
         assert wider <= 0, f"{name} is {wider} px too wide for a phone"
+    assert browser.troubles == []
+
+
+def test_the_name_of_a_column_stands_on_one_line_on_a_phone(browser: Watched, tenant: Tenant) -> None:
+    error = "ValueError: " + "no such order in any of the lists " * 6
+    HandWorker().run(submit(tenant, total_attempts=1), outcome=Outcome.FAILED, error=error)
+    page = browser.page
+    page.set_viewport_size({"width": 390, "height": 844})
+    browser.go("slackwater_tasks_deadletter_changelist")
+    lines = page.evaluate(
+        """() => Object.fromEntries([...document.querySelectorAll("#result_list [data-label]")].map((cell) => {
+            const name = getComputedStyle(cell, "::before");
+            return [cell.dataset.label, parseFloat(name.height) / parseFloat(name.lineHeight)];
+        }))"""
+    )
+    assert lines.keys() >= {"reason", "next retry at"}
+    assert [name for name, count in lines.items() if not 0 < count < 1.5] == []
+    wider = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    assert wider <= 0
     assert browser.troubles == []
 
 
