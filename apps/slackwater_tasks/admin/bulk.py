@@ -56,10 +56,10 @@ def link(made: BulkOperation) -> SafeString:
 
 def shown(request: HttpRequest, made: BulkOperation) -> HttpResponse:
     """On to the page that tells how far it is."""
-    messages.success(
-        request,
-        format_html("{} taken in the background. {}", counted(made.total, "task is", plural="tasks are"), link(made)),
-    )
+    taken = f"{counted(made.total, 'task is', plural='tasks are')} taken in the background"
+    if 0 < made.first < made.total:
+        taken += f": {made.first} first, then the other {made.total - made.first:,} if these succeed"
+    messages.success(request, format_html("{}. {}", taken, link(made)))
     may = request.user.has_perm("slackwater_tasks.view_bulkoperation")
     return HttpResponseRedirect(address(made) if may else request.get_full_path())
 

@@ -184,7 +184,8 @@ def test_dead_letters_are_grouped_requeued_a_few_first_and_edited(
     group = {"handler": HANDLER, "outcome": outcome, "signature": "ValueError: no order #", "first": "5"}
     assert "Say why" in said(page.post(url, group))
     assert page.post(url, {**group, "outcome": "²", "reason": "x"}).status_code == 302  # no number: of no group
-    page.post(url, {**group, "reason": "mended"})
+    told = said(page.post(url, {**group, "reason": "mended"}))
+    assert "7 tasks are taken in the background: 5 first, then the other 2 if these succeed. <a" in told
     operation = finish()
     assert (operation.total, operation.first, operation.done) == (7, 5, 5)
     assert "the first 5 before the rest: mended" in LogEntry.objects.get().change_message
