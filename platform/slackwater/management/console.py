@@ -215,17 +215,17 @@ def escaped(value: str) -> str:
     return harmless(value, lines=True).replace("[", "\\[")
 
 
-def find_tenant(slug: str | None) -> Tenant:
+def find_tenant(slug: str | None, field: str = "--tenant") -> Tenant:
     """The tenant of that slug, or the only one there is; ``InvalidInput`` when that is not clear.
 
-    Of the two demo tenants the free one is meant only where it is named.
+    Of the two demo tenants the free one is meant only where it is named. ``field``: how the command takes it.
     """
     tenants = Tenant.objects.select_related("plan")
     if slug:
         found = tenants.filter(slug=slug).first()
         if found is None:
             known = ", ".join(Tenant.objects.values_list("slug", flat=True)[:20]) or "none yet"
-            raise errors.NotFound(f"there is no tenant {slug!r}; known are: {known}", field="--tenant")
+            raise errors.NotFound(f"there is no tenant {slug!r}; known are: {known}", field=field)
         return found
     some = list(tenants.exclude(slug="demo-free")[:2])
     if not some:
@@ -251,6 +251,17 @@ def _seconds(value: str) -> float:
         found = 0.0
     if not 0.1 <= found <= 3_600:
         raise argparse.ArgumentTypeError(f"{value!r} is no number of seconds from 0.1 to 3600")
+    return found
+
+
+def rows_shown(value: str) -> int:
+    """An argument as a number of rows, of which there are some."""
+    try:
+        found = int(value)
+    except ValueError:
+        found = 0
+    if found < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, not {value!r}")
     return found
 
 

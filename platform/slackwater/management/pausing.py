@@ -6,6 +6,7 @@ from typing import Any
 from uuid import UUID
 
 from django.core.management.base import CommandParser
+from django.db.models import QuerySet
 
 from scheduler_ext.core.errors import InvalidInput, NotFound
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant
@@ -14,6 +15,7 @@ from slackwater_resources.services import set_handler_paused
 from slackwater_schedules import services as schedules
 from slackwater_schedules.models import Schedule
 from slackwater_tasks.control.lines import set_line_paused
+from slackwater_tasks.models import Line
 from slackwater_tasks.read.overview import find_lines
 from slackwater_tenants import services as tenants
 from slackwater_tenants.models import Tenant
@@ -54,8 +56,7 @@ class PauseCommand(PlatformCommand):
         return tenants.set_paused(tenant, paused=self.paused)
 
     def _line(self, tenant: Tenant, name: str) -> bool:
-        category, _, tier = name.partition("/")
-        changed = [set_line_paused(line, paused=self.paused) for line in find_lines(tenant.pk, category, tier)]
+        changed = [set_line_paused(line, paused=self.paused) for line in lines_of(tenant, name)]
         return any(changed)
 
     def _handler(self, name: str) -> bool:
@@ -71,6 +72,18 @@ class PauseCommand(PlatformCommand):
         change = schedules.pause_schedule if self.paused else schedules.resume_schedule
         change(tenant.pk, found.pk, actor=ACTOR)
         return True
+
+
+def lines_of(tenant: Tenant, name: str) -> QuerySet[Line]:
+    """The tenant's lines of that name; ``InvalidInput`` unless it reads CATEGORY/TIER, ``NotFound`` when it has none."""
+    category, _, tier = name.partition("/")
+    if not category or not tier:
+        raise InvalidInput(f"must be CATEGORY/TIER, for example urgent/basic, not {name!r}", field="name")
+    try:
+        return find_lines(tenant.pk, category, tier)
+    except NotFound:
+        told = f"{tenant.slug} has no line {name!r}; a line exists from its first task on"
+        raise NotFound(told, field="name") from None
 
 
 def find_schedule(tenant: Tenant, name: str) -> Schedule:

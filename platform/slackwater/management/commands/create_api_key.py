@@ -32,7 +32,7 @@ class Command(PlatformCommand):
         parser.add_argument("--days", type=float, help="how long it is valid (for ever)")
 
     def run(self, options: dict[str, Any]) -> None:
-        tenant = find_tenant(options["tenant"])
+        tenant = find_tenant(options["tenant"], field="tenant")
         scopes = options["scopes"] or ("submit", "read", "cancel")
         key, text = create_api_key(tenant, options["name"], scopes, _expiry(options["days"]))
         shown = {name: getattr(key, name) for name in ("prefix", "scopes", "expires_at")}

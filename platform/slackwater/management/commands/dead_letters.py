@@ -7,7 +7,15 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
-from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, scoped, task_id, tenant_or_all
+from slackwater.management.console import (
+    ACTOR,
+    PlatformCommand,
+    find_tenant,
+    rows_shown,
+    scoped,
+    task_id,
+    tenant_or_all,
+)
 from slackwater_tasks.read import dead_letters
 from slackwater_tenants.models import Tenant
 
@@ -23,7 +31,7 @@ class Command(PlatformCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--limit", type=int, default=50, help="rows of the list (50)")
+        parser.add_argument("--limit", type=rows_shown, default=50, help="rows of the list (50)")
         parser.add_argument("--retry", nargs="*", type=task_id, metavar="ID", help="run these again; with --all, all")
         parser.add_argument("--all", action="store_true", help="with --retry: every dead letter of the tenant")
 
@@ -34,8 +42,10 @@ class Command(PlatformCommand):
             with scoped(tenant):
                 self._retry(tenant, options)
             return
+        if options["all"]:
+            raise InvalidInput("goes with --retry", field="--all")
         owner = tenant_or_all(options["tenant"])
-        rows = dead_letters.of_platform(owner.pk if owner else None, max(1, options["limit"]))
+        rows = dead_letters.of_platform(owner.pk if owner else None, options["limit"])
         columns = ["task_id", "tenant", "name", "what", "at", "reason", "retries", "next_retry_at"]
         shown = [
             [row["handler"] or (row["script"] or "script")[:12] if c == "what" else row[c] for c in columns]

@@ -23,7 +23,7 @@ class Command(PlatformCommand):
         parser.add_argument("--yes", action="store_true", help="it is meant: nothing can bring the data back")
 
     def run(self, options: dict[str, Any]) -> None:
-        tenant = find_tenant(options["slug"])
+        tenant = find_tenant(options["slug"], field="slug")
         if not options["yes"]:
             raise InvalidInput(f"say --yes to delete {tenant.slug} and all its data for ever", field="--yes")
         total = Task.objects.unscoped().for_tenant(tenant.pk).count()  # it is named

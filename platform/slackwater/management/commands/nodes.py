@@ -84,7 +84,8 @@ class Command(PlatformCommand):
                 }
             )
             return
-        self.show_table("Wanted workers, by tier", [name.replace("_", " ") for name in names], rows, empty="No cell.")
+        told = [[round(value, 3) if isinstance(value, float) else value for value in row] for row in rows]
+        self.show_table("Wanted workers, by tier", [name.replace("_", " ") for name in names], told, empty="No cell.")
         sets = [(*key, count) for key, count in by_labels(found).items()]
         if any(labels for _, labels, _ in sets):
             self.show_table("By labels", ["cell", "labels", "workers"], sets, empty="")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from slackwater_tenants.models import Tenant
 
 LAST = 10
 MOMENT = Moment()
+EXAMPLE = "2030-01-31T00:00:00Z"
 
 
 class Command(PlatformCommand):
@@ -35,7 +37,7 @@ class Command(PlatformCommand):
         parser.add_argument("action", nargs="?", choices=["list", "show", "backfill"], default="list",
                             help="list them (what is done without it), show one, or make up for the past")  # fmt: skip
         parser.add_argument("name", nargs="?", default="", help="its name or id, for show and backfill")
-        parser.add_argument("--start", help="first moment to make up for: 2030-01-31T00:00:00Z")
+        parser.add_argument("--start", help=f"first moment to make up for: {EXAMPLE}")
         parser.add_argument("--end", help="last moment, included")
 
     def run(self, options: dict[str, Any]) -> None:
@@ -90,7 +92,7 @@ class Command(PlatformCommand):
 
     def _backfill(self, tenant: Tenant, options: dict[str, Any]) -> None:
         row = find_schedule(tenant, options["name"])
-        start, end = MOMENT.check(options["start"], "--start"), MOMENT.check(options["end"], "--end")
+        start, end = _moment(options, "start"), _moment(options, "end")
         with self.busy("making up"):
             done = backfill(tenant.pk, row.pk, start, end, actor=ACTOR)
         told = f"{counted(len(done.task_ids), 'task')} in the workflow {done.workflow_id}"
@@ -98,6 +100,12 @@ class Command(PlatformCommand):
             told = counted(len(done.workflow_ids), "workflow")
         shown = {"workflow_id": done.workflow_id, "task_ids": done.task_ids, "workflow_ids": done.workflow_ids}
         self.answer(shown, told if done.workflow_id or done.workflow_ids else "nothing was missing")
+
+
+def _moment(options: dict[str, Any], name: str) -> datetime:
+    if options[name] is None:
+        raise InvalidInput(f"is needed, for example {EXAMPLE}", field=f"--{name}")
+    return MOMENT.check(options[name], f"--{name}")
 
 
 def _plain(row: Schedule) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from django.utils import timezone
 
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import TaskState
-from slackwater.management.console import PlatformCommand, task_id, tenant_or_all
+from slackwater.management.console import PlatformCommand, rows_shown, task_id, tenant_or_all
 from slackwater.management.tables import show_tenants
+from slackwater_resources.models import Component
 from slackwater_tasks.models import Task
 from slackwater_tasks.read import history, output, overview, platform, workflows
 from slackwater_tasks.read import tasks as reading
@@ -34,7 +35,7 @@ class Command(PlatformCommand):
         super().add_arguments(parser)
         parser.add_argument("id", nargs="?", type=task_id, help="of a task or a workflow; without it, the latest tasks")
         parser.add_argument("--state", choices=STATES, action="append", help="only tasks in this state; repeatable")
-        parser.add_argument("--limit", type=int, default=20, help="rows of the list (20)")
+        parser.add_argument("--limit", type=rows_shown, default=20, help="rows of the list (20)")
         parser.add_argument("--logs", action="store_true", help="also what the task printed and logged")
         parser.add_argument("--follow", action="store_true", help="with --logs: go on while it runs")
 
@@ -78,7 +79,7 @@ class Command(PlatformCommand):
         )
         if options["state"]:
             rows = reading.in_states(rows, [TaskState[state.upper()] for state in options["state"]])
-        rows = rows.order_by("-id")[: max(1, options["limit"])]
+        rows = rows.order_by("-id")[: options["limit"]]
         owners = dict(rows.values_list("pk", "tenant__slug"))
         tasks = [{**task, "tenant": owners.get(task["id"])} for task in reading.summaries(rows)]
         lines = overview.queues(tenant) if tenant is not None else []
@@ -122,7 +123,8 @@ class Command(PlatformCommand):
         if self.as_json:
             self.show({**found, "history": past, "attempts_made": attempts, **({"logs": written} if logs else {})})
             return
-        self.show_pairs(found)
+        by = Component.objects.filter(pk=found["admitted_by"]).first()  # as the task's page names it
+        self.show_pairs({**found, "admitted_by": by})
         self.show_table(
             "History",
             ["at", "from", "to", "why", "who", "node"],

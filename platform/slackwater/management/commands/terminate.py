@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from dataclasses import asdict
 from typing import Any
 
@@ -10,9 +11,9 @@ from django.core.management.base import CommandParser
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.plain_text import counted
 from slackwater.management.console import ACTOR, PlatformCommand, find_tenant, task_id
+from slackwater.management.pausing import lines_of
 from slackwater_tasks.control.terminate import WAIT_S, Subject, foretell, terminate
 from slackwater_tasks.field_kinds import Text
-from slackwater_tasks.read.overview import find_lines
 from slackwater_tenants.models import Tenant
 
 
@@ -64,6 +65,8 @@ class Command(PlatformCommand):
         if kind == "tenant":
             return [Subject.of_tenant(tenant)]
         if kind == "workflow":
-            return [Subject.of_workflow(tenant, task_id(name))]
-        category, _, tier = name.partition("/")
-        return [Subject.of_line(line) for line in find_lines(tenant.pk, category, tier)]
+            try:
+                return [Subject.of_workflow(tenant, task_id(name))]
+            except ArgumentTypeError as error:  # which of the names is an id, the parser cannot know
+                raise InvalidInput(str(error), field="name") from None
+        return [Subject.of_line(line) for line in lines_of(tenant, name)]

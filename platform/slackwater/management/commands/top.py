@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from slackwater.management.console import PlatformCommand, find_tenant
+from slackwater.management.console import PlatformCommand, find_tenant, rows_shown
 from slackwater.management.tables import show_running, show_tenants
 from slackwater_dashboard import live
 from slackwater_tasks.read import overview, platform
@@ -21,11 +21,11 @@ class Command(PlatformCommand):
         super().add_arguments(parser)
         parser.set_defaults(watch=2.0)
         parser.add_argument("--once", dest="watch", action="store_const", const=None, help="once, not again and again")
-        parser.add_argument("--limit", type=int, default=15, help="running tasks and tenants shown (15)")
+        parser.add_argument("--limit", type=rows_shown, default=15, help="running tasks and tenants shown (15)")
 
     def run(self, options: dict[str, Any]) -> None:
         tenant = find_tenant(options["tenant"]) if options["tenant"] else None
-        limit = max(1, options["limit"])
+        limit = options["limit"]
         tenants = platform.tenants(tenant.slug if tenant else "")
         running = platform.running(tenant.pk if tenant else None, limit=limit)
         nodes = [row for row in overview.all_nodes(gone=False) if tenant is None or row["cell"] == tenant.cell]

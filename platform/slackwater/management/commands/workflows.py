@@ -6,7 +6,7 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from slackwater.management.console import PlatformCommand, ago, tenant_or_all
+from slackwater.management.console import PlatformCommand, ago, rows_shown, tenant_or_all
 from slackwater_tasks.read import workflows
 
 
@@ -17,11 +17,11 @@ class Command(PlatformCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         super().add_arguments(parser)
-        parser.add_argument("--limit", type=int, default=20, help="rows of the list (20)")
+        parser.add_argument("--limit", type=rows_shown, default=20, help="rows of the list (20)")
 
     def run(self, options: dict[str, Any]) -> None:
         tenant = tenant_or_all(options["tenant"])
-        rows = workflows.of_platform(tenant.pk if tenant else None, max(1, options["limit"]))
+        rows = workflows.of_platform(tenant.pk if tenant else None, options["limit"])
         self.answer_table(
             rows, "Workflows", ["id", "tenant", "name", "status", "tasks", "submitted", "took"],
             [(r["id"], r["tenant"], r["name"], r["status"], ", ".join(f"{n} {state}" for state, n in r["counts"].items()),
