@@ -103,7 +103,7 @@ def status(client: Client, options: argparse.Namespace, out: Output) -> int:
     """A task, a workflow, or the latest tasks."""
     if options.id is None:
         _needs_id("--wait" if options.wait is not None else None)
-        out.table(islice(client.tasks(**_narrowed(options)), max(1, options.limit)), TASK)
+        out.table(islice(client.tasks(**_narrowed(options)), options.limit), TASK)
         return 0
     try:
         task: Any = client.get(options.id)
@@ -174,7 +174,7 @@ def workflows(client: Client, options: argparse.Namespace, out: Output) -> int:
     if options.id is None:
         asked = {"--cancel": options.cancel, "--retry": options.retry, "--wait": options.wait is not None}
         _needs_id(next((flag for flag, given in asked.items() if given), None))
-        found = islice(client.workflows(**_narrowed(options)), max(1, options.limit))
+        found = islice(client.workflows(**_narrowed(options)), options.limit)
         out.table(found, ("id", "status", "task_count", "name", "submitted_at", "finished_at"))
         return 0
     if options.cancel:
@@ -187,7 +187,7 @@ def workflows(client: Client, options: argparse.Namespace, out: Output) -> int:
     one = client.wait_workflow(options.id, timeout_s=_seconds(options)) if waits else client.workflow(options.id)
     out.pairs(one)
     if not out.as_json:
-        out.table(islice(client.workflow_tasks(options.id), max(1, options.limit)), TASK)
+        out.table(islice(client.workflow_tasks(options.id), options.limit), TASK)
     return _outcome([one]) if waits else 0
 
 
@@ -197,7 +197,7 @@ def schedules(client: Client, options: argparse.Namespace, out: Output) -> int:
         out.pairs(client.request("POST", "/schedules", _read_json(options.create)))
     elif options.id is None:
         _needs_id(f"--{options.do}" if options.do else None)
-        found = islice(client.schedules(**_narrowed(options)), max(1, options.limit))
+        found = islice(client.schedules(**_narrowed(options)), options.limit)
         out.table(found, ("id", "name", "kind", "paused", "next_firing_at"))
     elif options.do == "run":
         out.pairs(client.run_schedule(options.id))
@@ -215,7 +215,7 @@ def dead_letters(client: Client, options: argparse.Namespace, out: Output) -> in
     if options.retry:
         out.table([client.retry_dead_letter(one) for one in options.retry], RESULT)
     else:
-        found = islice(client.dead_letters(**_narrowed(options)), max(1, options.limit))
+        found = islice(client.dead_letters(**_narrowed(options)), options.limit)
         out.table(found, ("task_id", "handler", "name", "outcome", "at", "reason"))
     return 0
 
@@ -288,7 +288,7 @@ def _seconds(options: argparse.Namespace) -> float | None:
 
 def _narrowed(options: argparse.Namespace) -> dict[str, Any]:
     found = {name[3:]: value for name, value in vars(options).items() if name.startswith("by_") and value is not None}
-    return {**found, "limit": max(1, min(options.limit, 500))}
+    return {**found, "limit": min(options.limit, 500)}
 
 
 def _needs_id(flag: str | None) -> None:

@@ -27,6 +27,7 @@ def main(argv: Sequence[str], transport: Any = None) -> int:
     try:
         return _run(options, out, transport)
     except SlackwaterError as error:
+        error.field = _as_given(error.field, options)
         return _failed(error, out)
     except BrokenPipeError:  # whoever read has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -71,6 +72,18 @@ def _failed(error: SlackwaterError, out: Output) -> int:
     if isinstance(error, Unreachable):
         return exit_codes.UNAVAILABLE
     return exit_codes.TIMED_OUT if isinstance(error, TimedOut) else exit_codes.exit_code(error)
+
+
+def _as_given(field: str | None, options: argparse.Namespace) -> str | None:
+    """The argument that stands for an id in an address of the API, which names it ``task_id`` and so on."""
+    kind = (field or "").removesuffix("_id")
+    if kind == field or kind not in ("task", "workflow", "schedule"):
+        return field
+    if getattr(options, kind, None) is not None:
+        return f"--{kind}"
+    if options.command == "dead-letters":
+        return "--retry"
+    return "id" if getattr(options, "id", None) or getattr(options, "ids", None) else field
 
 
 def _flags() -> dict[str, dict[str, Any]]:

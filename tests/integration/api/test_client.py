@@ -220,3 +220,30 @@ def test_the_command_names_what_is_wrong(run: Command, acme: ApiClient, monkeypa
     monkeypatch.delenv("SLACKWATER_URL")
     code, _, complaint = run("status")
     assert (code, "SLACKWATER_URL" in complaint, "slackwater manage status" in complaint) == (2, True, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["status", "zzz"], "id"), (["logs", "zzz"], "id"), (["cancel", "zzz"], "id"), (["retry", "zzz"], "id"),
+        (["explain", "zzz"], "id"), (["workflows", "zzz", "--cancel"], "id"), (["schedules", "zzz", "--run"], "id"),
+        (["dead-letters", "--retry", "zzz"], "--retry"), (["events", "--task", "zzz"], "--task"),
+        (["events", "--workflow", "zzz"], "--workflow"),
+    ],
+)  # fmt: skip
+def test_an_id_that_is_none_is_named_as_it_was_given(run: Command, words: list[str], named: str) -> None:
+    code, said, complaint = run(*words)
+    assert (code, said) == (3, "")
+    assert complaint.startswith(f"slackwater: {named}: 'zzz' is no id")
+
+
+def test_a_filter_by_an_id_that_is_none_is_named_by_its_field(run: Command) -> None:
+    assert "workflow_id: " in run("status", "--workflow-id", "zzz")[2]
+
+
+@pytest.mark.parametrize("command", ["status", "workflows", "schedules", "dead-letters", "receipts"])
+@pytest.mark.parametrize("limit", ["0", "-1"])
+def test_a_list_of_no_rows_is_refused(run: Command, command: str, limit: str) -> None:
+    code, said, complaint = run(command, "--limit", limit)
+    assert (code, said) == (2, "")
+    assert f"argument --limit: must be a whole number, at least 1, not '{limit}'" in complaint
