@@ -30,12 +30,14 @@ def choose(
     """Choose a policy for a cell, a pool, a tenant or a line; it holds from the next round on.
 
     ``ConfigurationError`` for a policy or parameter that cannot be, ``InvalidInput`` for a subject that cannot have
-    one of its own: shares are chosen for cells and pools, a shadow for cells.
+    one of its own (shares are chosen for cells and pools, a shadow for cells), and for nested levels beside pools that have.
     """
     names = _names(kind, cell, subject)
     if subject is None:
         _check_cell(cell)
     check(kind, policy, parameters or {}, names["cell"], inside=subject is not None)
+    if kind == "share":
+        _check_nested(policy, names["cell"], inside=subject is not None)
     with transaction.atomic():
         told = {"policy": policy, "parameters": dict(parameters or {}), "chosen_by": actor[:120], "chosen_at": Now()}
         choice, _ = PolicyChoice.objects.update_or_create(**names, defaults=told)
@@ -90,6 +92,15 @@ def _names(kind: str, cell: str, subject: Subject) -> dict[str, Any]:
     subjects = {"pool": Pool, "tenant": Tenant, "line": Line}
     named = {name: subject if isinstance(subject, model) else None for name, model in subjects.items()}
     return {"kind": kind, "cell": cell, **named}
+
+
+def _check_nested(policy: str, cell: str, *, inside: bool) -> None:
+    """Refuse nested levels beside pools that have policies of their own: neither could hold, and the configuration would."""
+    chosen = PolicyChoice.objects.filter(kind="share", cell=cell)
+    if inside and chosen.filter(pool=None, policy="nested").exists():
+        raise InvalidInput("the cell's policy is nested: its levels say what holds in pools", field="policy")
+    if policy == "nested" and chosen.exclude(pool=None).exists():
+        raise InvalidInput("pools have policies of their own: take those back first", field="policy")
 
 
 def _check_cell(cell: str) -> None:

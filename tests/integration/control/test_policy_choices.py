@@ -273,6 +273,21 @@ class TestAdmin:
         assert refused.context["adminform"].form.errors == {field: [told]}
         assert not PolicyChoice.objects.exists()
 
+    def test_nested_levels_and_pools_with_policies_of_their_own_exclude_each_other(self) -> None:
+        org = Pool.objects.create(slug="org")
+        choosing.choose("share", "nested", {"levels": {"org": {"policy": "fair"}}})
+        with pytest.raises(
+            InvalidInput, match="policy: the cell's policy is nested: its levels say what holds in pools"
+        ):
+            choosing.choose("share", "capacity", subject=org)
+        choosing.choose("share", "fair")
+        choosing.choose("share", "capacity", subject=org)
+        with pytest.raises(InvalidInput, match="policy: pools have policies of their own: take those back first"):
+            choosing.choose("share", "nested")
+        chosen = active_policies.read(fetch_all, SchedulerConf(), "default")
+        assert set(chosen.share.parameters["levels"]) == {"", "org"}
+        choosing.choose("shadow", "nested")  # it has no pools' own beside it
+
     def test_every_policy_that_is_known_is_offered(self, admin_client: Client) -> None:
         add = reverse("admin:slackwater_tasks_policychoice_add")
         form = {"kind": "share", "policy": "fifo", "parameters": "", "cell": "default"}
