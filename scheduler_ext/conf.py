@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, Final
 
 from scheduler_ext.core import ceiling_windows as ceiling
 from scheduler_ext.core.errors import ConfigurationError, typed
@@ -19,11 +20,41 @@ LOOKAHEAD_US = 80_000
 """How much expected short work a node's slot holds ahead: at most 1000 tasks, as each takes a thousandth of it."""
 PROMOTE_LEAD_MS = 1000
 """A delayable task becomes urgent this long before its latest start."""
+LARGEST = 2**31 - 1
+"""The largest number of a setting: no column holds a larger one, and a moment so many seconds ahead is one."""
+LARGEST_BYTES = 2**63 - 1
+NAME_FORM: Final = r"^[a-z0-9][a-z0-9-]{0,62}$"
+"""The name of a tenant, a plan, a pool or a cell in addresses and settings."""
+NAME_WORDS: Final = "lower-case letters, digits and dashes, at most 63"
+_PREFIX_FORM = re.compile(r"[A-Za-z0-9._:-]{1,63}")
+_ABOVE_0 = (
+    "resource_ratio_permille", "scale_within_s", "round_limit", "batch_max", "claim_ttl_s", "node_renew_s",
+    "leader_lease_s", "checkpoint_every_s", "max_result_bytes", "script_processes", "script_files",
+)  # fmt: skip
 _WORDS = {
     "sandbox": ("auto", "container", "bubblewrap", "landlock", "process"),
     "trusted_scripts": ("sandbox", "plain"),
     "handler_memory": ("enforced", "measured"),
 }
+
+
+def fault_in_number(name: str, value: float) -> str:
+    """Why no setting of that name can be this number; empty where it can."""
+    most = LARGEST_BYTES if name.endswith("_bytes") else LARGEST
+    if value < 0:
+        return "must not be negative"
+    return "" if value <= most else f"must be a number, at most {most}"  # what is no number is not below any
+
+
+def runner_address(text: str) -> tuple[str, int] | str:
+    """Where a runner listens: the path of ``unix:PATH``, host and port of ``tcp:HOST:PORT``; else ``ValueError``."""
+    kind, _, rest = text.partition(":")
+    if kind == "unix" and rest.startswith("/"):
+        return rest
+    host, _, port = rest.rpartition(":")
+    if kind == "tcp" and host and port.isdecimal() and 0 < int(port) < 65_536:
+        return host.strip("[]"), int(port)
+    raise ValueError(f"{text!r} is not unix:/PATH or tcp:HOST:PORT")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,15 +146,16 @@ class SchedulerConf:
     def __post_init__(self) -> None:
         for spec in fields(self):
             value = getattr(self, spec.name)
-            if isinstance(value, (int, float)) and value < 0:
-                raise ConfigurationError("must not be negative", field=spec.name)
+            if isinstance(value, (int, float)) and (fault := fault_in_number(spec.name, value)):
+                raise ConfigurationError(fault, field=spec.name)
         for name in ("peak_permille", "delayable_permille"):
             if not 0 < getattr(self, name) <= 1000:
                 raise ConfigurationError("must be from 1 to 1000", field=name)
-        for name in ("round_limit", "batch_max", "scale_within_s"):
+        for name in _ABOVE_0:
             if getattr(self, name) <= 0:
                 raise ConfigurationError("must be greater than 0", field=name)
         self._check_choices()
+        self._check_names()
         ceiling.parse(self.ceiling_windows)
         if self.node_renew_s * 2 > self.node_lease_s:
             raise ConfigurationError("must be at most half of node_lease_s", field="node_renew_s")
@@ -139,6 +171,17 @@ class SchedulerConf:
             if getattr(self, name) not in allowed:
                 raise ConfigurationError(f"must be one of {', '.join(allowed)}", field=name)
 
+    def _check_names(self) -> None:
+        if not re.fullmatch(NAME_FORM, self.cell):
+            raise ConfigurationError(f"must be {NAME_WORDS}", field="cell")
+        if not _PREFIX_FORM.fullmatch(self.key_prefix):
+            raise ConfigurationError("must be letters, digits, dots, colons and dashes, at most 63", field="key_prefix")
+        if self.runner:
+            try:
+                runner_address(self.runner)
+            except ValueError as error:
+                raise ConfigurationError(str(error), field="runner") from error
+
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> SchedulerConf:
         """Build it from settings; an unknown name or a value of the wrong type is a ``ConfigurationError``."""
@@ -146,4 +189,9 @@ class SchedulerConf:
         for name in values:
             if name not in known:
                 raise ConfigurationError(f"there is no such setting; known are {', '.join(sorted(known))}", field=name)
-        return cls(**{name: typed(value, known[name], name) for name, value in values.items()})
+        made = cls(**{name: typed(value, known[name], name) for name, value in values.items()})
+        if made.sandbox == "container" and not made.runner:
+            raise ConfigurationError("must be set where sandbox is container", field="runner")
+        if made.runner and not made.runner_token_file:
+            raise ConfigurationError("must be set beside runner", field="runner_token_file")
+        return made

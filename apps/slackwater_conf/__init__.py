@@ -8,20 +8,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
+from email.utils import parseaddr
 from fnmatch import fnmatchcase
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 
-from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.conf import NAME_FORM, NAME_WORDS, SchedulerConf, fault_in_number
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.labels import fault_in
 from scheduler_ext.dispatch import redis_client
 
+LAST_PORT: Final = 65_535
 UNSET: Mapping[str, Any] = {}
-SLUG_FORM: Final = r"^[a-z0-9][a-z0-9-]{0,62}$"
-"""The name of a tenant, a plan, a pool or a cell in addresses and settings."""
+SLUG_FORM: Final = NAME_FORM
+NO_WEB_ADDRESS: Final = "must begin with http:// or https:// and name a host"
 
 
 class WrongSetting(ImproperlyConfigured):
@@ -31,6 +34,27 @@ class WrongSetting(ImproperlyConfigured):
         """``why`` goes on where the key ends: "must be from 0 to 1"."""
         self.key, self.why = key, why
         super().__init__(f'SLACKWATER["{key}"] {why}')
+
+
+def is_web_address(url: str) -> bool:
+    """Whether it begins with http:// or https:// and names a host."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:  # a port or an address of a host that is none
+        return False
+    return parts.scheme in {"http", "https"} and bool(parts.hostname) and port != 0 and not re.search(r"\s", url)
+
+
+def _fault_in(name: str, value: Any) -> str:
+    """What no setting can be: a number out of bounds, and a text of spaces, alone or in a list."""
+    if isinstance(value, tuple):
+        if "" in value:
+            return "has an empty text"
+        return next((fault for one in value if (fault := _fault_in(name, one))), "")
+    if isinstance(value, (int, float)):
+        return fault_in_number(name, value)
+    return "must not be blank" if isinstance(value, str) and value.isspace() else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,45 +181,60 @@ class Conf:
     three older ones."""
 
     def __post_init__(self) -> None:
-        """Refuse numbers that cannot work, naming the key."""
+        """Refuse what cannot work, naming the key."""
         for spec in fields(self):
-            value = getattr(self, spec.name)
-            if isinstance(value, (int, float)) and value < 0:
-                raise WrongSetting(spec.name.upper(), "must not be negative")
+            if fault := _fault_in(spec.name, getattr(self, spec.name)):
+                raise WrongSetting(spec.name.upper(), fault)
         if self.trace_ratio > 1:
             raise WrongSetting("TRACE_RATIO", "must be from 0 to 1")
         for name in ("api_threads", "api_max_body_bytes", "api_max_body_values", "alerts_every_s", "scale_timeout_s"):
             if getattr(self, name) <= 0:
                 raise WrongSetting(name.upper(), "must be greater than 0")
-        if self.artifacts_url and not self.artifacts_url.startswith(("file:///", "s3://")):
-            raise WrongSetting("ARTIFACTS_URL", "must begin with file:/// or s3://")
         if len(self.capacity) not in {0, 6}:
             raise WrongSetting("CAPACITY", "must be six numbers")
         if faults := [f"has {label!r}, which {fault}" for label in self.labels if (fault := fault_in(label))]:
             raise WrongSetting("LABELS", faults[0])
+        self._check_addresses()
         self._check_names()
         self._refuse_both()
         self._check_provider()
         if self.public_url.endswith("/"):
             object.__setattr__(self, "public_url", self.public_url.rstrip("/"))
 
-    def _check_names(self) -> None:
-        """Refuse an address of Redis and a tenant that can be none."""
+    def _check_addresses(self) -> None:
+        """Refuse addresses that nothing could be reached at."""
         try:
             redis_client.check_url(self.redis_url)
         except ValueError as error:
             raise WrongSetting("REDIS_URL", f"cannot be used: {error}") from error
+        for name in ("scale_webhook", "trace_endpoint", "public_url"):
+            if (url := getattr(self, name)) and not is_web_address(url):
+                raise WrongSetting(name.upper(), NO_WEB_ADDRESS)
+        if self.artifacts_url and not self.artifacts_url.startswith(("file:///", "s3://")):
+            raise WrongSetting("ARTIFACTS_URL", "must begin with file:/// or s3://")
+        if self.artifacts_url and not self.artifacts_url.partition(":")[2].strip("/"):
+            raise WrongSetting("ARTIFACTS_URL", "must name a bucket or a folder")
+        if "@" not in parseaddr(self.email_from)[1]:
+            raise WrongSetting("EMAIL_FROM", "must be an address of e-mail")
+
+    def _check_names(self) -> None:
+        """Refuse a host, a port and a tenant that can be none."""
+        if not re.fullmatch(r"[\w.:%-]+", self.host):
+            raise WrongSetting("HOST", "must be an address or the name of a host")
+        if self.port > LAST_PORT:
+            raise WrongSetting("PORT", f"must be at most {LAST_PORT}")
+        if any(port > LAST_PORT for port in self.webhook_ports):
+            raise WrongSetting("WEBHOOK_PORTS", f"must be at most {LAST_PORT}, each")
         if self.tenant and not re.fullmatch(SLUG_FORM, self.tenant):
-            raise WrongSetting(
-                "TENANT", "must be the slug of a tenant: lower-case letters, digits and dashes, at most 63"
-            )
+            raise WrongSetting("TENANT", f"must be the slug of a tenant: {NAME_WORDS}")
 
     def _check_provider(self) -> None:
         """Refuse a provider that could not be used, or that others could stand in for."""
         if not self.oidc_issuer:
             return
-        if not self.oidc_issuer.startswith(("https://", "http://127.0.0.1:", "http://localhost:")):
-            raise WrongSetting("OIDC_ISSUER", "must begin with https://")
+        secure = self.oidc_issuer.startswith(("https://", "http://127.0.0.1:", "http://localhost:"))
+        if not (secure and is_web_address(self.oidc_issuer)):
+            raise WrongSetting("OIDC_ISSUER", "must begin with https:// and name a host")
         if not self.oidc_client_id:
             raise WrongSetting("OIDC_CLIENT_ID", "must be given beside OIDC_ISSUER")
         if "openid" not in self.oidc_scopes:
@@ -264,6 +303,8 @@ def _scheduler(cell: Mapping[str, Any], given: Any) -> SchedulerConf:
     try:
         return SchedulerConf.from_mapping({**cell, **given})
     except ConfigurationError as error:
+        if error.field == "cell" and "cell" not in given:
+            raise WrongSetting("CELL", error.message) from error
         raise WrongSetting("SCHEDULER", f"cannot be used: {error}") from error
 
 

@@ -23,6 +23,6 @@ def check_alerts(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list
         rules()
         return [Error(f"{one.field} cannot be used: {one.message}", id="slackwater.E021") for one in faults()]
     except (ConfigurationError, ImproperlyConfigured) as error:
-        if getattr(error, "key", "ALERTS") != "ALERTS":
+        if isinstance(error, ImproperlyConfigured) and getattr(error, "key", "") != "ALERTS":
             return []  # another setting, which its own check names
         return [Error(f"SLACKWATER_ALERTS cannot be used: {error}", id="slackwater.E020")]

@@ -3,7 +3,10 @@ scripts of tenants nobody vouches for?"""
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from django.apps import AppConfig
@@ -20,7 +23,14 @@ if TYPE_CHECKING:
     from scheduler_ext.sandbox.base import Found
 
 TAG = "sandbox"
+OF_SETTINGS = ("scheduler", "alerts", "ledger", "handlers")
+"""The tags of what is said of the settings alone; it asks no server."""
 HINT = "docs/reference/settings.md and environment.md list what can be set."
+
+
+def wrong_settings() -> list[str]:
+    """What every process of the platform would stumble over after its start."""
+    return [message.msg for message in checks.run_checks(tags=OF_SETTINGS) if message.level >= checks.WARNING]
 
 
 @register("scheduler")
@@ -64,13 +74,46 @@ def check_ledger(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list
     return []
 
 
+@register("handlers")
+def check_handlers(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
+    """Check that the modules of ``HANDLERS`` exist; imports what they are in, not them."""
+    del app_configs, kwargs
+    try:
+        names = conf().handlers
+    except ImproperlyConfigured:  # its own check names it
+        return []
+    return [
+        checks.Warning(
+            f"SLACKWATER_HANDLERS: there is no module {name!r}",
+            hint="A worker does not start here; no other process imports it.",
+            id="slackwater.W005",
+        )
+        for name in names
+        if not _exists(name)
+    ]
+
+
+def _exists(module: str) -> bool:
+    kept = sys.path[:]
+    sys.path[:0] = [str(Path.cwd())]  # where a worker will look
+    try:
+        return importlib.util.find_spec(module) is not None
+    except (ImportError, ValueError):
+        return False
+    finally:
+        sys.path[:] = kept
+
+
 @register(TAG, deploy=True)
 def check_sandbox(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> list[CheckMessage]:
     """Check which sandbox level a worker on this machine would offer. It runs them, so only with ``--deploy``."""
     del app_configs, kwargs
     from scheduler_ext.sandbox.pool import SlotPool
 
-    scheduler = conf().scheduler
+    try:
+        scheduler = conf().scheduler
+    except ImproperlyConfigured:  # its own check names it
+        return []
     return messages(SlotPool(scheduler).found, scheduler.sandbox)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
-from scheduler_ext.sandbox.container import address
+from scheduler_ext.conf import runner_address
 
 _TYPES = {"str": str, "int": int, "float": float}
 
@@ -58,7 +58,7 @@ def parse(argv: Sequence[str]) -> Options:
         )  # fmt: skip
     options = Options(**vars(parser.parse_args(argv)))
     try:
-        address(options.listen)
+        runner_address(options.listen)
     except ValueError as error:
         parser.error(f"--listen: {error}")
     if not 1_000 <= options.uid_base < 2_000_000_000:

@@ -14,12 +14,13 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from scheduler_ext.conf import runner_address
 from scheduler_ext.runner.connection import Cell
 from scheduler_ext.runner.container import Containers
 from scheduler_ext.runner.engine import EngineError
 from scheduler_ext.runner.options import Options
 from scheduler_ext.sandbox import frames
-from scheduler_ext.sandbox.container import PROTOCOL, address, proof, read_token
+from scheduler_ext.sandbox.container import PROTOCOL, proof, read_token
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Service(Containers):
             await self._end()
 
     async def _listen(self) -> asyncio.Server:
-        target = address(self.options.listen)
+        target = runner_address(self.options.listen)
         if not isinstance(target, str):
             return await asyncio.start_server(self._connected, *target)
         _clear(target)

@@ -16,7 +16,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from scheduler_ext.conf import SchedulerConf
+from scheduler_ext.conf import SchedulerConf, runner_address
 from scheduler_ext.sandbox import frames
 from scheduler_ext.sandbox.base import Ended, Level, Order, SlotError
 from scheduler_ext.sandbox.slot import Runner
@@ -26,17 +26,6 @@ CONNECT_S: Final = 5.0
 BEAT_S: Final = 0.4
 """The agent's own beat comes more often than a runner, perhaps elsewhere, needs to hear it."""
 _CHUNK: Final = 262_144
-
-
-def address(text: str) -> tuple[str, int] | str:
-    """Where a runner listens: the path of ``unix:PATH``, host and port of ``tcp:HOST:PORT``; else ``ValueError``."""
-    kind, _, rest = text.partition(":")
-    if kind == "unix" and rest.startswith("/"):
-        return rest
-    host, _, port = rest.rpartition(":")
-    if kind == "tcp" and host and port.isdecimal() and 0 < int(port) < 65_536:
-        return host.strip("[]"), int(port)
-    raise ValueError(f"{text!r} is not unix:/PATH or tcp:HOST:PORT")
 
 
 def proof(token: bytes, nonce: str) -> str:
@@ -98,7 +87,7 @@ class ContainerSlot(Runner):
             return True
 
     async def _connect(self) -> None:
-        await self._reach(address(self._address))
+        await self._reach(runner_address(self._address))
         self._parser, self._heard = frames.Parser(), []
         greeting, _ = await self._receive()
         if "error" in greeting:

@@ -6,7 +6,7 @@ from typing import Any
 
 import slackwater_dashboard
 from slackwater import DJANGO_APPS
-from slackwater.logs import logging_config
+from slackwater.logs import FORMS, logging_config
 from slackwater.settings.environment import (
     absent_database,
     celery_broker_url,
@@ -259,4 +259,4 @@ UNFOLD: dict[str, Any] = {
 }
 
 # -- logs ----------------------------------------------------------------------------------------------------
-LOGGING = logging_config(level=log_level(), form=env.str("SLACKWATER_LOG_FORMAT", default="console"))
+LOGGING = logging_config(level=log_level(), form=env.word("SLACKWATER_LOG_FORMAT", FORMS, default="console"))

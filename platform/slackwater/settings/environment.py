@@ -9,26 +9,83 @@ from typing import Any, Literal
 import environ
 from django.core.exceptions import ImproperlyConfigured
 
+from scheduler_ext.conf import fault_in_number
 from scheduler_ext.dispatch import redis_client
 from slackwater.settings.place import home_folder
-from slackwater_conf import Conf, WrongSetting
+from slackwater_conf import NO_WEB_ADDRESS, Conf, WrongSetting, is_web_address
 
 NOT_RUNNING = "the platform is not running here; start it with `make up`, or set SLACKWATER_DATABASE_URL"
 ABSENT_REDIS_URL = "redis://slackwater-is-not-running.invalid:6379/0"
 
-WORDS = ((int, "must be a whole number"), (float, "must be a number"))
+TRUTH = {"true": True, "on": True, "yes": True, "y": True, "ok": True, "1": True} | dict.fromkeys(
+    ("false", "off", "no", "n", "0"), False
+)
+
+
+def _truth(text: str) -> bool:
+    return TRUTH[text.strip().lower()]
+
+
+def _count(text: str) -> int:
+    if fault := fault_in_number("", value := int(text)):
+        raise WrongNumber(fault)
+    return value
+
+
+class WrongNumber(ValueError):
+    """A number that no variable can be; its words go on where the name ends."""
+
+
+KINDS: Mapping[Any, tuple[Callable[[str], Any], str]] = {
+    bool: (_truth, "must be true or false"),
+    int: (_count, "must be a whole number"),
+    float: (float, "must be a number"),
+}
+"""By kind: what reads a variable, and the words that refuse another text."""
 
 
 class Env(environ.Env):  # type: ignore[misc]  # the library has no types
-    """Says which variable is wrong: a bare ValueError from inside the settings helps nobody."""
+    """Says which variable is wrong: a bare ValueError from inside the settings helps nobody.
 
-    def get_value(self, var: Any, cast: Any = None, **how: Any) -> Any:
+    A variable that is empty says the same as one that is not set, and ``$`` at the beginning is a letter like others.
+    """
+
+    def get_value(
+        self, var: Any, cast: Any = None, default: Any = environ.Env.NOTSET, parse_default: bool = False
+    ) -> Any:
         """The variable's value; raises ImproperlyConfigured naming it when it cannot be read as asked."""
+        given = self.ENVIRON.get(var, "") or (default if parse_default else "")
+        if given == "":
+            if default is self.NOTSET:
+                raise ImproperlyConfigured(f"{var} must be set")
+            return default
         try:
-            return super().get_value(var, cast=cast, **how)
-        except (ValueError, TypeError) as error:
-            what = next((words for kind, words in WORDS if kind is cast), "cannot be used")
-            raise ImproperlyConfigured(f"{var} {what}: {error}") from error
+            if cast in (bool, int, float):
+                return KINDS[cast][0](given)
+            return self.parse_value(given, cast)
+        except WrongNumber as error:
+            raise ImproperlyConfigured(f"{var} {error}") from error
+        except (KeyError, ValueError, TypeError) as error:
+            why = f"{KINDS[cast][1]}, not {given!r}" if cast in (bool, int, float) else f"cannot be used: {error}"
+            raise ImproperlyConfigured(f"{var} {why}") from error
+
+    def word(self, var: str, allowed: Sequence[str], *, default: str) -> str:
+        """One of a few words."""
+        found: str = self.str(var, default=default)
+        if found not in allowed:
+            raise ImproperlyConfigured(f"{var} must be one of {', '.join(allowed)}, not {found!r}")
+        return found
+
+    def email_url(self, var: Any, *given: Any, **how: Any) -> dict[str, Any]:
+        """Where mail is handed over; what is wrong is said without its text, which may hold a password."""
+        try:
+            found: dict[str, Any] = super().email_url(var, *given, **how)
+        except (ImproperlyConfigured, ValueError) as error:
+            schemes = ", ".join(f"{scheme}://" for scheme in self.EMAIL_SCHEMES)
+            raise ImproperlyConfigured(
+                f"{var} must begin with one of {schemes}, and have a port that is one"
+            ) from error
+        return found
 
     def json(self, var: Any, *given: Any, **how: Any) -> dict[str, Any]:
         """A JSON object."""
@@ -203,12 +260,14 @@ def given_settings() -> dict[str, Any]:
 
 def _collector() -> str:
     """The address by OpenTelemetry's own variables."""
-    if env.bool("OTEL_SDK_DISABLED", default=False) or env.str("OTEL_TRACES_EXPORTER", default="otlp") == "none":
+    # By its specification a word that is neither true nor false counts as false.
+    disabled = TRUTH.get(env.str("OTEL_SDK_DISABLED", default="").lower(), False)
+    if disabled or env.str("OTEL_TRACES_EXPORTER", default="otlp") == "none":
         return ""
     for name, path in (("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ""), ("OTEL_EXPORTER_OTLP_ENDPOINT", "/v1/traces")):
         url: str = env.str(name, default="")
-        if url and not url.startswith(("http://", "https://")):
-            raise ImproperlyConfigured(f"{name} must begin with http:// or https://: spans go by OTLP over HTTP")
+        if url and not is_web_address(url):
+            raise ImproperlyConfigured(f"{name} {NO_WEB_ADDRESS}: spans go by OTLP over HTTP")
         if url:
             return url.rstrip("/") + path if path else url
     return ""

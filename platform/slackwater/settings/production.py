@@ -4,7 +4,7 @@ from pathlib import Path
 
 from django.core.exceptions import ImproperlyConfigured
 
-from slackwater.logs import logging_config
+from slackwater.logs import FORMS, logging_config
 from slackwater.settings.base import *
 from slackwater.settings.environment import env, given_database_url, log_level
 from slackwater.settings.place import home_folder
@@ -19,7 +19,7 @@ for _name, _value in (
         raise ImproperlyConfigured(f"{_name} must be set in production")
 
 DEBUG = False
-LOGGING = logging_config(level=log_level(), form=env.str("SLACKWATER_LOG_FORMAT", default="json"))
+LOGGING = logging_config(level=log_level(), form=env.word("SLACKWATER_LOG_FORMAT", FORMS, default="json"))
 
 # TLS ends at the proxy, which says so in this header and must strip it from what clients send.
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https")

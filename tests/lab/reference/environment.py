@@ -94,7 +94,10 @@ def render() -> str:
         "`tests/lab/reference/environment.py` and the settings",
         "The environment is read once, in `platform/slackwater/settings/`. Which of its three sets holds says "
         "`DJANGO_SETTINGS_MODULE`: `slackwater.settings.embedded` (the default: one machine, servers of its own), "
-        "`slackwater.settings.production` or `slackwater.settings.test`.",
+        "`slackwater.settings.production` "
+        "or `slackwater.settings.test`. A variable that is empty "
+        "says the same as one that is not set; one that says true or false is `true`, `on`, `yes` or `1`, or `false`, `off`, "
+        "`no` or `0`; what cannot be is refused at the start by its name.",
         "## Read by every process",
         table(("variable", "default", "what it does"), settings),
         "## OpenTelemetry's own variables",

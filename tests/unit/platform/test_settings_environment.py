@@ -3,7 +3,7 @@
 import pytest
 from django.core.exceptions import ImproperlyConfigured
 
-from slackwater.settings.environment import celery_broker_url, database_from_url
+from slackwater.settings.environment import celery_broker_url, database_from_url, env
 
 
 def test_a_unix_socket_is_a_host() -> None:
@@ -57,3 +57,40 @@ def test_a_wrong_url_is_refused_by_name(url: str) -> None:
 )
 def test_kombu_gets_its_own_spelling(given: str, broker: str) -> None:
     assert celery_broker_url(given) == broker
+
+
+@pytest.mark.parametrize(
+    ("said", "means"),
+    [("true", True), ("ON", True), ("1", True), ("false", False), ("no", False), ("0", False), ("", True)],
+)
+def test_a_boolean_is_one_of_a_few_words(said: str, means: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLACKWATER_DEBUG", said)
+    assert env.bool("SLACKWATER_DEBUG", default=True) is means
+    monkeypatch.setenv("SLACKWATER_DEBUG", "maybe")
+    with pytest.raises(ImproperlyConfigured, match=r"^SLACKWATER_DEBUG must be true or false, not 'maybe'$"):
+        env.bool("SLACKWATER_DEBUG", default=True)
+
+
+def test_what_fills_the_settings_of_django_is_named_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("LOG_FORMAT", "xml"), ("EMAIL_URL", "foo://u:s3cret@h"), ("DATABASE_POOL", "-1")):
+        monkeypatch.setenv(f"SLACKWATER_{name}", value)
+    with pytest.raises(ImproperlyConfigured, match=r"^SLACKWATER_LOG_FORMAT must be one of console, json, not 'xml'$"):
+        env.word("SLACKWATER_LOG_FORMAT", ("console", "json"), default="console")
+    with pytest.raises(ImproperlyConfigured, match=r"^SLACKWATER_DATABASE_POOL must not be negative$"):
+        env.int("SLACKWATER_DATABASE_POOL", default=0)
+    for value in ("foo", "foo://u:s3cret@h", "smtp://u:s3cret@h:port", "smtp://u:s3cret@[h"):
+        monkeypatch.setenv("SLACKWATER_EMAIL_URL", value)
+        with pytest.raises(
+            ImproperlyConfigured, match=r"^SLACKWATER_EMAIL_URL must begin with one of smtp://"
+        ) as caught:
+            env.email_url("SLACKWATER_EMAIL_URL", default="consolemail://")
+        assert "s3cret" not in str(caught.value)
+    monkeypatch.setenv("SLACKWATER_EMAIL_URL", "")
+    assert env.email_url("SLACKWATER_EMAIL_URL", default="consolemail://")["EMAIL_BACKEND"].endswith(
+        "console.EmailBackend"
+    )
+
+
+def test_a_secret_may_begin_with_any_letter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLACKWATER_SECRET_KEY", "$2b$secret")
+    assert env.str("SLACKWATER_SECRET_KEY", default="") == "$2b$secret"

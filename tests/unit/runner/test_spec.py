@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from scheduler_ext.conf import runner_address
 from scheduler_ext.runner import spec
 from scheduler_ext.runner.options import Options, parse
 from scheduler_ext.sandbox import frames
 from scheduler_ext.sandbox.base import Limits
-from scheduler_ext.sandbox.container import address
 
 ROOT = Path(__file__).resolve().parents[3]
 OPTIONS = Options(listen="unix:/run/x", token_file="/run/t", engine="unix:///run/e", image="an-image")
@@ -162,13 +162,13 @@ def test_the_code_it_sends_is_whole() -> None:
 @pytest.mark.parametrize("text", ["", "unix:relative", "tcp:7070", "tcp::7070", "tcp:h:0", "http://h:1", "tcp:h:99999"])
 def test_an_address_is_one_of_two_kinds(text: str) -> None:
     with pytest.raises(ValueError, match="is not unix:/PATH or tcp:HOST:PORT"):
-        address(text)
+        runner_address(text)
 
 
 def test_addresses() -> None:
-    assert address("unix:/run/socket") == "/run/socket"
-    assert address("tcp:runner:7070") == ("runner", 7070)
-    assert address("tcp:[::1]:7070") == ("::1", 7070)
+    assert runner_address("unix:/run/socket") == "/run/socket"
+    assert runner_address("tcp:runner:7070") == ("runner", 7070)
+    assert runner_address("tcp:[::1]:7070") == ("::1", 7070)
 
 
 @pytest.mark.parametrize(
