@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from celery import Celery, signals
+from django.core.exceptions import ImproperlyConfigured
 
 from slackwater_conf import conf, sealing_keys
 
@@ -31,11 +32,26 @@ app.conf.slackwater_engine = "slackwater.wiring:engine"
 app.conf.worker_consumer = "scheduler_ext.worker.consumer:Consumer"
 # The module is not called "tasks": that is the name of one of our apps.
 app.autodiscover_tasks(related_name="celery_tasks")
-app.conf.imports = conf().handlers
+try:
+    app.conf.imports = conf().handlers
+except ImproperlyConfigured as error:
+    raise SystemExit(f"slackwater: {error}") from error
 app.steps["worker"].add(NodeStep)
 app.steps["consumer"].add(TokenStep)
 install(app)
 publishing.install(app, wiring.celery_ledger)
+
+
+@signals.import_modules.connect
+def refuse_wrong_settings(**_: Any) -> None:
+    """End a worker or beat with a word before handlers are imported; under ``manage.py up`` that was said before."""
+    if os.environ.get("CELERY_SKIP_CHECKS"):
+        return
+    wiring.engine()  # sets Django up
+    from slackwater_tasks.checks import wrong_settings
+
+    if wrong := wrong_settings():
+        raise SystemExit("\n".join(f"slackwater: {said}" for said in wrong))
 
 
 @signals.worker_process_init.connect

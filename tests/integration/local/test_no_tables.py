@@ -1,4 +1,4 @@
-"""Processes of the platform on a database that nobody has migrated."""
+"""Processes of the platform on a database that nobody has migrated, and a worker whose settings are wrong."""
 
 from __future__ import annotations
 
@@ -37,12 +37,10 @@ CALLS = {
 }
 
 
-def run(command: list[str], database: str, redis_url: str, **more: str) -> subprocess.CompletedProcess[str]:
-    """A process of the platform on that database, to its end."""
+def run(command: list[str], **said: str) -> subprocess.CompletedProcess[str]:
     env = {
-        **os.environ, "SLACKWATER_DATABASE_URL": database, "SLACKWATER_REDIS_URL": redis_url,
-        "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded",
-        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "platform", ROOT / "apps"))), **more,
+        **os.environ, "DJANGO_SETTINGS_MODULE": "slackwater.settings.embedded",
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "platform", ROOT / "apps"))), **said,
     }  # fmt: skip
     return subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
 
@@ -51,7 +49,7 @@ def run(command: list[str], database: str, redis_url: str, **more: str) -> subpr
 def test_a_call_says_what_to_do_where_there_are_no_tables(empty: str, redis_url: str, call: str) -> None:
     made = "import celery, django, slackwater; django.setup(); app = celery.Celery('shop', broker='memory://')"
     task = "def mail(number): ...\ntask = app.task(name='shop.mail')(mail); app.finalize()"
-    done = run([sys.executable, "-c", f"{made}\n{task}\n{call}"], empty, redis_url, SLACKWATER_DURABLE="shop.*",
+    done = run([sys.executable, "-c", f"{made}\n{task}\n{call}"], SLACKWATER_DATABASE_URL=empty, SLACKWATER_REDIS_URL=redis_url, SLACKWATER_DURABLE="shop.*",
                SLACKWATER_TENANT="shop")  # fmt: skip
     last = done.stderr.splitlines()[-1]
     assert last.startswith("django.db.utils.ProgrammingError: the database 'empty_")
@@ -62,8 +60,24 @@ def test_a_call_says_what_to_do_where_there_are_no_tables(empty: str, redis_url:
     "command", [manage("run_dispatcher"), manage("run_upkeep"), WORKER], ids=["dispatcher", "upkeep", "worker"]
 )
 def test_a_database_without_tables_is_told_in_one_line(empty: str, redis_url: str, command: list[str]) -> None:
-    done = run(command, empty, redis_url)
+    done = run(command, SLACKWATER_DATABASE_URL=empty, SLACKWATER_REDIS_URL=redis_url)
     assert done.returncode == 1
     assert "has no tables of Slackwater: run `manage.py migrate`\n" in done.stderr
     assert "Traceback" not in done.stderr
     assert "UndefinedTable" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("SLACKWATER_HANDLERS", "nosuch.mod", "SLACKWATER_HANDLERS: there is no module 'nosuch.mod'"),
+        ("SLACKWATER_SCHEDULER", '{"order_policy": "nope"}', "order_policy: there is no order policy 'nope'"),
+        ("SLACKWATER_API_THREADS", "many", "SLACKWATER_API_THREADS must be a whole number, not 'many'"),
+        ("SLACKWATER_LOG_FORMAT", "xml", "SLACKWATER_LOG_FORMAT must be one of console, json, not 'xml'"),
+    ],
+)
+def test_a_worker_on_its_own_names_a_wrong_setting(name: str, value: str, said: str) -> None:
+    done = run(WORKER, **{name: value})
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1, done.stderr

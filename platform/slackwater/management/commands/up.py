@@ -1,15 +1,12 @@
 """`manage.py up`: the whole platform on this machine."""
 
 import ctypes
-import importlib.util
 import os
 import signal
-import sys
 from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 from typing import Any
 
-from django.core import checks
 from django.core.management.base import BaseCommand, CommandError
 
 from slackwater.local.program import become
@@ -17,6 +14,7 @@ from slackwater.local.shim import PR_SET_PDEATHSIG
 from slackwater.local.supervisor import UpOptions
 from slackwater.settings.environment import ABSENT_REDIS_URL, given_database_url
 from slackwater_conf import conf
+from slackwater_tasks.checks import wrong_settings
 
 
 class Command(BaseCommand):
@@ -51,22 +49,8 @@ class Command(BaseCommand):
 
 
 def _check_configuration() -> None:
-    """Say at once what every process of the platform would stumble over, again and again, after its start."""
-    wrong = [message.msg for message in checks.run_checks(tags=["scheduler", "alerts"]) if message.is_serious()]
-    wrong += [f"SLACKWATER_HANDLERS: there is no module {name!r}" for name in conf().handlers if not _exists(name)]
-    if wrong:
+    if wrong := wrong_settings():
         raise CommandError("\n".join(wrong))
-
-
-def _exists(module: str) -> bool:
-    here = [str(Path.cwd()), *sys.path]  # where a worker will look
-    kept, sys.path = sys.path, here
-    try:
-        return importlib.util.find_spec(module) is not None
-    except (ImportError, ValueError):
-        return False
-    finally:
-        sys.path = kept
 
 
 def _positive(text: str) -> int:
