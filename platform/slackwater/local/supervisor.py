@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
 import secrets
 import shlex
 import signal
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -194,7 +196,11 @@ def _port(options: UpOptions) -> Port:
         if options.insists and options.port:
             return Port(options.host, options.port)
         return choose(options.host, options.port)
-    except (OSError, OverflowError) as error:
+    except (OSError, OverflowError, UnicodeError) as error:
+        if isinstance(error, (socket.gaierror, UnicodeError)) or getattr(error, "errno", 0) == errno.EADDRNOTAVAIL:
+            raise ServerError(
+                f"SLACKWATER_HOST is {options.host}, which is no address of this machine: {error}"
+            ) from error
         raise ServerError(
             f"port {options.port} of {options.host} cannot be used: {error}; choose another with SLACKWATER_PORT "
             "(0 takes a free one)"
