@@ -49,8 +49,8 @@ def run(command: list[str], **said: str) -> subprocess.CompletedProcess[str]:
 def test_a_call_says_what_to_do_where_there_are_no_tables(empty: str, redis_url: str, call: str) -> None:
     made = "import celery, django, slackwater; django.setup(); app = celery.Celery('shop', broker='memory://')"
     task = "def mail(number): ...\ntask = app.task(name='shop.mail')(mail); app.finalize()"
-    done = run([sys.executable, "-c", f"{made}\n{task}\n{call}"], SLACKWATER_DATABASE_URL=empty, SLACKWATER_REDIS_URL=redis_url, SLACKWATER_DURABLE="shop.*",
-               SLACKWATER_TENANT="shop")  # fmt: skip
+    said = {"DATABASE_URL": empty, "REDIS_URL": redis_url, "DURABLE": "shop.*", "TENANT": "shop"}
+    done = run([sys.executable, "-c", f"{made}\n{task}\n{call}"], **{f"SLACKWATER_{name}": said[name] for name in said})
     last = done.stderr.splitlines()[-1]
     assert last.startswith("django.db.utils.ProgrammingError: the database 'empty_")
     assert last.endswith("has no tables of Slackwater: run `manage.py migrate`")
