@@ -31,6 +31,8 @@ _functions: dict[str, Any] = {}
 _patterns: list[str] = []
 _shadow: list[str] = []
 RESERVED = ("celery.", "slackwater.")
+export_late: Callable[[str], None] | None = None
+"""Exports a declared task when it is first looked for. A worker exports all at its start, and needs none."""
 
 
 def export(
@@ -161,18 +163,29 @@ def is_declared(task: str) -> bool:
 def export_declared(app: Any, *names: str) -> None:
     """Export an application's tasks that are handlers by name; the first that cannot be exported raises."""
     for name in names or (sorted(app.tasks) if _patterns or _shadow else ()):
-        if is_shadowed(name) and (is_declared(name) or of_task(name) is not None):
+        if is_shadowed(name) and (is_declared(name) or _of_task(name) is not None):
             raise ConfigurationError(f"{name} is durable and in SHADOW: it can be one of the two", field="SHADOW")
-        if is_declared(name) and of_task(name) is None:
+        if is_declared(name) and _of_task(name) is None:
             export(app.tasks[name], idempotent=bool(app.tasks[name].acks_late))
 
 
 def find(name: str) -> Export | None:
+    """A handler of this process, by its name."""
+    if name not in _exports and export_late is not None and is_declared(name):
+        export_late(name)
     return _exports.get(name)
 
 
 def of_task(task: str) -> Export | None:
     """The export of a Celery task, by the name Celery knows it by."""
+    found = _of_task(task)
+    if found is None and export_late is not None and is_declared(task):
+        export_late(task)
+        found = _of_task(task)
+    return found
+
+
+def _of_task(task: str) -> Export | None:
     found = _exports.get(task)
     if found is not None and found.task == task:
         return found

@@ -199,8 +199,8 @@ class Publishing:
         return task is not None and self.is_handler(task.name)
 
     def concerns(self, canvas: Signature[Any]) -> bool:
-        """Whether a canvas has handlers in it."""
-        return any(self.is_handler(name) for name in leaves(canvas))
+        """Whether a canvas has handlers in it. Each is asked, for the ledger is to know what each declares."""
+        return True in {self.is_handler(name) for name in leaves(canvas)}
 
     @contextmanager
     def naming_the_ordinary(self, canvas: Signature[Any]) -> Iterator[None]:

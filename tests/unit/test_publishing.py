@@ -279,6 +279,12 @@ def test_a_pattern_makes_a_task_durable(ledger: Ledger, sent: list[str], monkeyp
         handlers.export_declared(app)
 
 
+def test_each_step_of_a_canvas_is_exported(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(handlers, "_patterns", ["p.declared.*"])
+    chain(add.s(1, 2), declared.si()).delay()
+    assert handlers.find("p.declared.early") is not None, "the ledger is to know what it declares"
+
+
 @pytest.mark.parametrize(("embed", "headers", "taken"), [
     ({}, {"id": "m1", "eta": "2026-11-23T08:00:00+00:00"}, True), ({"callbacks": None, "chain": None}, {"id": "m1"}, True),
     ({"chord": {"task": "p.add"}}, {"id": "m1"}, False), ({}, {"id": "m1", "group": "g"}, False),

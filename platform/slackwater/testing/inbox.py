@@ -9,9 +9,10 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from celery import current_app
+from celery import Celery, current_app
 from django.db import transaction
 from django.utils import timezone
 
@@ -204,6 +205,18 @@ class Inbox:
         self._accidents.setdefault(handler, []).append(accident)
 
     # -- the worker ---------------------------------------------------------------------------------------------------
+    @staticmethod
+    def export_late(task: str) -> None:
+        """Export a task that ``DURABLE`` names when it is first asked for; a worker has loaded and exported all by then.
+
+        Raises what its module raises, and :class:`ConfigurationError` for a task that would end a worker's start.
+        """
+        app = current_app._get_current_object()  # type: ignore[attr-defined]  # not in the stubs
+        if task not in app.tasks:
+            _load(app)
+        if task in app.tasks:
+            handlers.export_declared(app, task)
+
     def _admit(self) -> None:
         """The handlers that are exported here, and a tier, as a worker and the migrations leave them."""
         reference_cache.forget()
@@ -259,3 +272,9 @@ class Inbox:
             return False
         self.jump(max(timedelta(), due - timezone.now()) + timedelta(seconds=1))
         return True
+
+
+@cache
+def _load(app: Celery) -> None:
+    """Import the modules that a worker of the application imports."""
+    app.loader.import_default_modules()

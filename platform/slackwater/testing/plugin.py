@@ -14,12 +14,14 @@ if TYPE_CHECKING:
 @pytest.fixture
 def slackwater_inbox(db: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inbox]:
     """What the test submits, which waits until it is told to run; the tenant ``tests`` is in context."""
+    from scheduler_ext.task import handlers
     from slackwater.testing.inbox import Inbox
     from slackwater_tasks.ledger import hints
     from slackwater_tenants.scoping import tenant_scope
 
     monkeypatch.setattr(hints, "wake_dispatcher", lambda _: None)
     inbox = Inbox()
+    monkeypatch.setattr(handlers, "export_late", inbox.export_late)
     with tenant_scope(inbox.tenant.pk):
         yield inbox
     inbox.close()
