@@ -127,20 +127,41 @@ class Terms:
 def terms_of(task: Any) -> Terms:
     """Read a Celery task's options; ``ConfigurationError`` names the task and an option that cannot be kept."""
     conf = task.app.conf
+    fields = _fields(task, task.time_limit or conf.task_time_limit, task.soft_time_limit or conf.task_soft_time_limit)
+    lost = task.acks_late if task.acks_late is not None else conf.task_acks_late
+    return Terms(
+        defaults={"total_attempts": 1 + _retries(task), **fields},
+        repeats=Repeats.LOST if lost else Repeats.ASKED,
+        rate=_rate(task),
+    )
+
+
+def terms_of_function(name: str, options: Mapping[str, Any]) -> Terms:
+    """Read the options of a function that ``@handler`` makes a task, which may be before there is an app.
+
+    How often it is repeated the platform says, ``max_retries`` only at most; raises as :func:`terms_of` does.
+    """
+    from celery import Task, current_app  # who only reads a call's options needs no Celery
+
+    of_class = {key: value for key, value in options.items() if key not in {"base", "bind"}}
+    task: Any = type(name, (options.get("base") or Task,), {"name": name, "app": current_app, **of_class})
+    _retries(task)
+    fields = _fields(task, task.time_limit, task.soft_time_limit)
+    return Terms(defaults=fields, repeats=Repeats.ALWAYS, rate=_rate(task))
+
+
+def _fields(task: Any, hard: Any, soft: Any) -> dict[str, Any]:
+    """The default fields that a task's limits and priority become."""
     for name, usual in _USUAL.items():
         if getattr(task, name, usual) != usual:
             raise _refused(task, name, "a class of its own cannot be kept: the ledger sends no message")
-    hard = _seconds(task, "time_limit", task.time_limit or conf.task_time_limit)
-    soft = _seconds(task, "soft_time_limit", task.soft_time_limit or conf.task_soft_time_limit)
+    hard, soft = _seconds(task, "time_limit", hard), _seconds(task, "soft_time_limit", soft)
     if hard and soft and soft > hard:
         raise _refused(task, "soft_time_limit", "must not be longer than time_limit")
-    defaults: dict[str, Any] = {"total_attempts": 1 + _retries(task)}
-    if hard:
-        defaults["execution_cap_s"] = hard
+    found: dict[str, Any] = {"execution_cap_s": hard} if hard else {}
     if task.priority is not None:
-        defaults["priority"] = _priority(task, task.priority)
-    lost = task.acks_late if task.acks_late is not None else conf.task_acks_late
-    return Terms(defaults=defaults, repeats=Repeats.LOST if lost else Repeats.ASKED, rate=_rate(task))
+        found["priority"] = _priority(task, task.priority)
+    return found
 
 
 def soft_limit(task: Any) -> float | None:

@@ -62,10 +62,7 @@ def export(
     schema, terms = schema_of(task.run) if getattr(task, "typing", True) else None, terms_of(task)
     _enter(inspect.unwrap(task.run), task.name, name or task.name, kind, idempotent, checkpoints, schema,
            defaults={**terms.defaults, **_urgency(category, delay_tolerance_s), **_labels(require_labels, prefer_labels)},
-           repeats=terms.repeats,
-           rate=terms.rate)  # fmt: skip
-    if task.soft_time_limit and of_task(task.name).kind is not WorkKind.PROCESS:  # type: ignore[union-attr]  # entered
-        raise ConfigurationError(f"{task.name}: a soft_time_limit needs a process of its own", field="kind")
+           repeats=terms.repeats, rate=terms.rate, soft=task.soft_time_limit)  # fmt: skip
     return task
 
 
@@ -74,15 +71,24 @@ def handler(
     category: str | None = None, delay_tolerance_s: float | None = None, require_labels: Sequence[str] = (),
     prefer_labels: Sequence[str] = (), **options: Any
 ) -> Callable[[F], Any]:  # fmt: skip
-    """Make a function a Celery task and export it under ``name``; ``options`` go to Celery's ``shared_task``."""
+    """Make a function a Celery task and export it under ``name``; ``options`` go to Celery's ``shared_task``.
+
+    They become what those of an exported task become (:mod:`scheduler_ext.task.celery_options`), but for its repeats: it
+    is run again while attempts are left, at most ``max_retries`` times where that is given. The rest is as in
+    :func:`export`. Raises :class:`ConfigurationError` likewise.
+    """
 
     from celery import shared_task  # on first use: what only looks handlers up needs no Celery
+
+    from scheduler_ext.task.celery_options import terms_of_function
+
+    terms = terms_of_function(name, options)
 
     def decorate(function: F) -> Any:
         schema = schema_of(function, bound=bool(options.get("bind"))) if options.get("typing", True) else None
         _enter(function, name, name, kind, idempotent, checkpoints, schema,
-               defaults={**_urgency(category, delay_tolerance_s),
-                         **_labels(require_labels, prefer_labels)})  # fmt: skip
+               defaults={**terms.defaults, **_urgency(category, delay_tolerance_s), **_labels(require_labels, prefer_labels)},
+               repeats=terms.repeats, rate=terms.rate, soft=options.get("soft_time_limit"))  # fmt: skip
         return shared_task(name=name, **options)(function)  # type: ignore[no-untyped-call]  # Celery's decorator has no types
 
     return decorate
@@ -113,11 +119,13 @@ def _labels(require: Sequence[str], prefer: Sequence[str]) -> dict[str, Any]:
 
 def _enter(
     function: Callable[..., Any], task: str, name: str, kind: WorkKind | None, idempotent: bool, checkpoints: bool,
-    schema: Schema | None, **terms: Any,
+    schema: Schema | None, *, soft: float | None = None, **terms: Any,
 ) -> None:  # fmt: skip
     chosen = kind or (WorkKind.COROUTINE if inspect.iscoroutinefunction(function) else WorkKind.PROCESS)
     if chosen is WorkKind.SCRIPT:
         raise ConfigurationError("a handler is no script", field="kind")
+    if soft and chosen is not WorkKind.PROCESS:
+        raise ConfigurationError(f"{task}: a soft_time_limit needs a process of its own", field="kind")
     known = _exports.get(name)
     if known is not None and known.task != task:
         raise ConfigurationError(f"the handler name {name!r} is already used by the task {known.task!r}", field="name")
