@@ -144,7 +144,7 @@ def terms_of_function(name: str, options: Mapping[str, Any]) -> Terms:
     from celery import Task, current_app  # who only reads a call's options needs no Celery
 
     of_class = {key: value for key, value in options.items() if key not in {"base", "bind"}}
-    task: Any = type(name, (options.get("base") or Task,), {"name": name, "app": current_app, **of_class})
+    task: Any = type("Task", (options.get("base") or Task,), {"name": name, "app": current_app, **of_class})
     _retries(task)
     fields = _fields(task, task.time_limit, task.soft_time_limit)
     return Terms(defaults=fields, repeats=Repeats.ALWAYS, rate=_rate(task))

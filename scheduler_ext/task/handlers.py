@@ -31,6 +31,8 @@ _functions: dict[str, Any] = {}
 _patterns: list[str] = []
 _shadow: list[str] = []
 RESERVED = ("celery.", "slackwater.")
+MOST_NAME = 200
+"""Letters of a handler's name; no submission could say more."""
 export_late: Callable[[str], None] | None = None
 """Exports a declared task when it is first looked for. A worker exports all at its start, and needs none."""
 
@@ -59,6 +61,8 @@ def export(
     """
     from scheduler_ext.task.celery_options import terms_of
 
+    if name is not None:
+        _check_name(name)
     schema, terms = schema_of(task.run) if getattr(task, "typing", True) else None, terms_of(task)
     _enter(inspect.unwrap(task.run), task.name, name or task.name, kind, idempotent, checkpoints, schema,
            defaults={**terms.defaults, **_urgency(category, delay_tolerance_s), **_labels(require_labels, prefer_labels)},
@@ -82,6 +86,7 @@ def handler(
 
     from scheduler_ext.task.celery_options import terms_of_function
 
+    _check_name(name)
     terms = terms_of_function(name, options)
 
     def decorate(function: F) -> Any:
@@ -121,9 +126,7 @@ def _enter(
     function: Callable[..., Any], task: str, name: str, kind: WorkKind | None, idempotent: bool, checkpoints: bool,
     schema: Schema | None, *, soft: float | None = None, **terms: Any,
 ) -> None:  # fmt: skip
-    chosen = kind or (WorkKind.COROUTINE if inspect.iscoroutinefunction(function) else WorkKind.PROCESS)
-    if chosen is WorkKind.SCRIPT:
-        raise ConfigurationError("a handler is no script", field="kind")
+    chosen = _kind_of(function, kind)
     if soft and chosen is not WorkKind.PROCESS:
         raise ConfigurationError(f"{task}: a soft_time_limit needs a process of its own", field="kind")
     known = _exports.get(name)
@@ -135,6 +138,31 @@ def _enter(
         name=name, task=task, kind=chosen, idempotent=idempotent, description=summary, checkpoints=checkpoints,
         schema=schema, **terms,
     )  # fmt: skip
+
+
+def _check_name(name: Any) -> None:
+    if not isinstance(name, str) or not 1 <= len(name) <= MOST_NAME or not name.isprintable() or " " in name:
+        raise ConfigurationError(
+            f"must have 1 to {MOST_NAME} letters without spaces among them, not {name!r}", field="name"
+        )
+
+
+def _kind_of(function: Callable[..., Any], kind: WorkKind | None) -> WorkKind:
+    """The kind of slot that a function needs, chosen or its own; :class:`ConfigurationError` for one it cannot have."""
+    is_coroutine = inspect.iscoroutinefunction(function)
+    if kind is None:
+        return WorkKind.COROUTINE if is_coroutine else WorkKind.PROCESS
+    if kind is WorkKind.SCRIPT:
+        raise ConfigurationError("a handler is no script", field="kind")
+    if not isinstance(kind, WorkKind):
+        raise ConfigurationError(
+            f"must be WorkKind.PROCESS, WorkKind.THREAD or WorkKind.COROUTINE, not {kind!r}", field="kind"
+        )
+    if kind is WorkKind.COROUTINE and not (is_coroutine or inspect.isasyncgenfunction(function)):
+        raise ConfigurationError(
+            "only an async def can be a coroutine: any other would hold up its neighbours", field="kind"
+        )
+    return kind
 
 
 def _bare(function: Any) -> Any:
