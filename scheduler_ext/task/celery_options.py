@@ -2,7 +2,8 @@
 
 An option of a task, a call or a signature becomes a field of the task in the ledger, is kept by code of Celery's or
 ours, means nothing here because the ledger sends no message, or is refused by its name. None is dropped in silence: what
-this table does not name is refused. ``docs/reference/celery-options.md`` is made of it.
+this table does not name is refused of a call. A task may have attributes of its team's own, so of these only those are
+refused that are most like an option. ``docs/reference/celery-options.md`` is made of it.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from enum import StrEnum
 from fractions import Fraction
 from math import isfinite
@@ -109,6 +111,11 @@ CHOSEN: Final = MEANINGLESS & {
     "retry_policy", "shadow", "ignore_result",
 }  # fmt: skip
 """Those of them that somebody may have chosen: Celery gives the others by itself."""
+TASK_OPTIONS: Final = frozenset(o.name for o in OPTIONS if TASK in o.given)
+_TAKEN: Final = TASK_OPTIONS | {"shared", "lazy", "filter"}
+"""What Celery's decorators take."""
+CLOSE: Final = 0.8
+"""How alike two names are, of 1, when one is taken for a misspelling of the other: max_retry and max_retries."""
 CALL_OPTIONS: Final = frozenset(o.name for o in OPTIONS if CALLED in o.given)
 _USUAL: Final = {"Strategy": "celery.worker.strategy:default", "Request": "celery.worker.request:Request"}
 
@@ -144,7 +151,8 @@ def terms_of_function(name: str, options: Mapping[str, Any]) -> Terms:
     from celery import Task, current_app  # who only reads a call's options needs no Celery
 
     of_class = {key: value for key, value in options.items() if key not in {"base", "bind"}}
-    task: Any = type("Task", (options.get("base") or Task,), {"name": name, "app": current_app, **of_class})
+    stated = {"name": name, "app": current_app, "_decorated": True, **of_class}
+    task: Any = type("Task", (options.get("base") or Task,), stated)
     _retries(task)
     fields = _fields(task, task.time_limit, task.soft_time_limit)
     return Terms(defaults=fields, repeats=Repeats.ALWAYS, rate=_rate(task))
@@ -152,6 +160,9 @@ def terms_of_function(name: str, options: Mapping[str, Any]) -> Terms:
 
 def _fields(task: Any, hard: Any, soft: Any) -> dict[str, Any]:
     """The default fields that a task's limits and priority become."""
+    for name, other in own_attributes(task if isinstance(task, type) else task.__class__).items():
+        if other:
+            raise _refused(task, name, f"is no option of Celery's: did you mean {other}?")
     for name, usual in _USUAL.items():
         if getattr(task, name, usual) != usual:
             raise _refused(task, name, "a class of its own cannot be kept: the ledger sends no message")
@@ -162,6 +173,19 @@ def _fields(task: Any, hard: Any, soft: Any) -> dict[str, Any]:
     if task.priority is not None:
         found["priority"] = _priority(task, task.priority)
     return found
+
+
+def own_attributes(kind: Any) -> dict[str, str]:
+    """What the decorator of a task's class was given that is no option of Celery's, each with the one it may have meant.
+
+    An attribute that the base class has too is meant; one that resembles no option (an empty text) is the team's own.
+    """
+    if "_decorated" not in vars(kind):
+        return {}
+    known = _TAKEN | dict(kind.from_config).keys()
+    own = [name for name in vars(kind) if not name.startswith("_") and name not in known]
+    own = [name for name in own if not any(name in vars(base) for base in kind.__mro__[1:])]
+    return {name: next(iter(get_close_matches(name, TASK_OPTIONS, 1, CLOSE)), "") for name in own}
 
 
 def soft_limit(task: Any) -> float | None:

@@ -15,7 +15,7 @@ from celery.app.task import Task
 from celery.app.utils import find_app
 
 from scheduler_ext.core.errors import ConfigurationError, InvalidInput
-from scheduler_ext.task.celery_options import OPTIONS, TASK, Fate, terms_of
+from scheduler_ext.task.celery_options import OPTIONS, TASK, Fate, own_attributes, terms_of
 from slackwater.moving import beat, call_sites
 from slackwater.moving.findings import OF_FATE, Finding, Verdict
 
@@ -98,7 +98,11 @@ def _task(task: Any) -> Iterator[Finding]:
         yield Finding(
             kind="task", subject=task.name, option=option.name, verdict=OF_FATE[option.fate], why=option.becomes
         )
-    if not said:
+    own = own_attributes(task.__class__)
+    for name in own:
+        yield Finding(kind="task", subject=task.name, option=name, verdict=Verdict.CARRIES,
+                      why="an attribute of your own: Celery has no such option")  # fmt: skip
+    if not said and not own:
         yield Finding(kind="task", subject=task.name, verdict=Verdict.CARRIES)
 
 

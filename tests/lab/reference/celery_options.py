@@ -7,8 +7,10 @@ from tests.lab.reference.markdown import code, page, table
 
 INTRO = """
 What becomes of each option of a Celery task, a call and a signature of a canvas when the task is durable: exported with
-`slackwater.export`, or named in `DURABLE`. An option that stands not here is refused with its name: a task's at the start of
-the worker, a call's by the call.
+`slackwater.export`, or named in `DURABLE`. An option of a call that stands not here is refused with its name, by the call. A
+task's decorator takes anything, and Celery makes it an attribute of the task: one that is most like an option (`max_retry`,
+`acks_lat`) is refused at the start of the worker, with the option that was meant, and by the [doctor](../how-to/moving.md). Any
+other is an attribute of your own and stays, as does whatever the task's `base` class has; `doctor --all` lists them.
 """
 
 
