@@ -27,6 +27,8 @@ from scheduler_ext.worker.child import celery_run
 from scheduler_ext.worker.child.celery_run import NO_HEADERS, Handler
 
 ERROR_CHARS = 16_000
+OWN_FILES = {__file__, celery_run.__file__}
+"""Their lines stand first in each traceback."""
 NO_CALL: Mapping[str, Any] = {}
 """No options: most tasks have none."""
 
@@ -124,7 +126,18 @@ def failure(error: BaseException, started: Started) -> End:
         if getattr(error, "requeue", False):
             return End(Outcome.RETRY, error=said(f"rejected: {error}"), retry_in_s=0.0)
         return End(Outcome.FAILED, error=said(f"rejected: {error}"))
-    return End(Outcome.FAILED, error=said("".join(traceback.format_exception(error))))
+    return End(Outcome.FAILED, error=said(told_of(error)))
+
+
+def told_of(error: BaseException) -> str:
+    """An exception with its traceback from the handler's own lines on: ours, which called it, say nothing.
+
+    What was raised by ours alone keeps them.
+    """
+    told = traceback.TracebackException.from_exception(error)
+    lead = next((n for n, frame in enumerate(told.stack) if frame.filename not in OWN_FILES), 0)
+    del told.stack[:lead]
+    return "".join(told.format())
 
 
 def settled(end: End, started: Started) -> End:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from scheduler_ext.worker.child.handler_call import Bodies, End
 
 app = Celery("test_body", broker="memory://", set_as_current=False)
 seen: list[Any] = []
+ORDERS: dict[str, int] = {}
 
 
 @app.task(bind=True, name="body.about")
@@ -52,12 +54,32 @@ def serving() -> list[int]:
     return list(context.current().ports)
 
 
+@app.task(name="body.fails")
+def fails(*, chained: bool = False) -> None:
+    try:
+        ORDERS["order"]
+    except LookupError as error:
+        if chained:
+            raise ValueError("no order") from error
+        raise
+
+
+@app.task(name="body.afails")
+async def afails() -> None:
+    raise LookupError("no such order")
+
+
+@app.task(name="body.yields")
+def yields() -> Iterator[int]:
+    yield from (ORDERS["order"] for _ in range(1))
+
+
 @pytest.fixture(autouse=True)
 def exported(monkeypatch: pytest.MonkeyPatch) -> None:
     """These handlers and no others, for the time of a test."""
     monkeypatch.setattr(handlers, "_exports", {})
     seen.clear()
-    for task in (about, again, outer, nothing, serving):
+    for task in (about, again, outer, nothing, serving, fails, afails, yields):
         handlers.export(task)
 
 
@@ -135,6 +157,34 @@ def test_an_unknown_handler_fails() -> None:
     end = run(Bodies(app, 10_000), started("body.unknown"))
     assert end.outcome is Outcome.FAILED
     assert "body.unknown" in (end.error or "")
+
+
+def lines_of(end: End) -> list[str]:
+    """The functions that a stored error names, in order, and how it ends."""
+    assert end.outcome is Outcome.FAILED
+    lines = (end.error or "").splitlines()
+    return [line.rpartition(" in ")[2] for line in lines if line.startswith("  File")] + [lines[-1]]
+
+
+@pytest.mark.parametrize("how", ["run", "run_in_thread"])
+def test_a_stored_traceback_begins_with_the_handlers_own_lines(how: str) -> None:
+    call = getattr(Bodies(app, 10_000), how)
+    assert lines_of(call(started("body.fails"), LEDGER)) == ["fails", "KeyError: 'order'"]
+    assert lines_of(call(started("body.yields"), LEDGER)) == ["yields", "<genexpr>", "KeyError: 'order'"]
+    chained = call(started("body.fails", chained=True), LEDGER)
+    assert lines_of(chained) == ["fails", "fails", "ValueError: no order"]
+    assert "the direct cause" in (chained.error or "")
+
+
+def test_so_does_that_of_a_coroutine() -> None:
+    end = asyncio.run(Bodies(app, 10_000).run_coroutine(started("body.afails"), LEDGER))
+    assert lines_of(end) == ["afails", "LookupError: no such order"]
+
+
+def test_what_ours_alone_has_raised_keeps_its_lines() -> None:
+    end = run(Bodies(app, 10_000), started("body.fails", args=[1]))
+    assert "takes 0 positional arguments" in lines_of(end)[-1]
+    assert len(lines_of(end)) > 1
 
 
 def test_the_context_is_the_tasks_own_and_gone_afterwards() -> None:
