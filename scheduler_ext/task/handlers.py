@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from scheduler_ext.core.errors import ConfigurationError
 from scheduler_ext.core.labels import MOST, fault_in
@@ -23,7 +23,9 @@ from scheduler_ext.core.types import WorkKind
 from scheduler_ext.core.work import Export
 from scheduler_ext.task.signature import Schema, schema_of
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
 
 _exports: dict[str, Export] = {}
 _functions: dict[str, Any] = {}
@@ -35,6 +37,30 @@ MOST_NAME = 200
 """Letters of a handler's name; no submission could say more."""
 export_late: Callable[[str], None] | None = None
 """Exports a declared task when it is first looked for. A worker exports all at its start, and needs none."""
+
+
+class HandlerTask(Protocol[P, R_co]):
+    """The Celery task that ``@handler`` makes of a function: it is called, and submitted, with the function's arguments."""
+
+    name: str
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function here and now."""
+
+    def delay(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """Submit a task; returns Celery's ``AsyncResult``."""
+
+    def si(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        """A signature that is given nothing more."""
+
+    def s(self, *args: Any, **kwargs: Any) -> Any:
+        """A signature, whose first argument may be the result of the task before it."""
+
+    def apply_async(self, args: Any = ..., kwargs: Any = ..., **options: Any) -> Any:
+        """Submit a task with Celery's options of a call; returns an ``AsyncResult``."""
+
+    def __getattr__(self, name: str) -> Any:
+        """All else that a task of Celery's has."""
 
 
 def export(
@@ -70,11 +96,23 @@ def export(
     return task
 
 
+@overload
+def handler(
+    *, name: str, bind: Literal[True], kind: WorkKind | None = ..., idempotent: bool = ..., checkpoints: bool = ...,
+    category: str | None = ..., delay_tolerance_s: float | None = ..., require_labels: Sequence[str] = ...,
+    prefer_labels: Sequence[str] = ..., **options: Any
+) -> Callable[[Callable[Concatenate[Any, P], R]], HandlerTask[P, R]]: ...  # fmt: skip
+@overload
+def handler(
+    *, name: str, kind: WorkKind | None = ..., idempotent: bool = ..., checkpoints: bool = ...,
+    category: str | None = ..., delay_tolerance_s: float | None = ..., require_labels: Sequence[str] = ...,
+    prefer_labels: Sequence[str] = ..., **options: Any
+) -> Callable[[Callable[P, R]], HandlerTask[P, R]]: ...  # fmt: skip
 def handler(
     *, name: str, kind: WorkKind | None = None, idempotent: bool = False, checkpoints: bool = False,
     category: str | None = None, delay_tolerance_s: float | None = None, require_labels: Sequence[str] = (),
     prefer_labels: Sequence[str] = (), **options: Any
-) -> Callable[[F], Any]:  # fmt: skip
+) -> Callable[[Callable[..., Any]], HandlerTask[..., Any]]:  # fmt: skip
     """Make a function a Celery task and export it under ``name``; ``options`` go to Celery's ``shared_task``.
 
     They become what those of an exported task become (:mod:`scheduler_ext.task.celery_options`), but for its repeats: it
@@ -89,12 +127,13 @@ def handler(
     _check_name(name)
     terms = terms_of_function(name, options)
 
-    def decorate(function: F) -> Any:
+    def decorate(function: Callable[..., Any]) -> HandlerTask[..., Any]:
         schema = schema_of(function, bound=bool(options.get("bind"))) if options.get("typing", True) else None
         _enter(function, name, name, kind, idempotent, checkpoints, schema,
                defaults={**terms.defaults, **_urgency(category, delay_tolerance_s), **_labels(require_labels, prefer_labels)},
                repeats=terms.repeats, rate=terms.rate, soft=options.get("soft_time_limit"))  # fmt: skip
-        return shared_task(name=name, **options)(function)  # type: ignore[no-untyped-call]  # Celery's decorator has no types
+        task: HandlerTask[..., Any] = shared_task(name=name, **options)(function)  # type: ignore[no-untyped-call]  # Celery's decorator has no types
+        return task
 
     return decorate
 

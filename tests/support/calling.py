@@ -47,7 +47,7 @@ def plain(folder: str, line: str) -> None:
 
 
 @handler(name="calls.again", bind=True, max_retries=5)
-def again(self: Any, folder: str, line: str, times: int = 1, **how: Any) -> str:
+def again(self: Any, /, folder: str, line: str, times: int = 1, **how: Any) -> str:
     """Ask to be run again so many times."""
     _ran(folder, f"{line} {self.request.retries}")
     if self.request.retries < times:

@@ -29,7 +29,7 @@ WAITING_FOR_A_LOCK = (
 
 
 @handler(name="revoking.itself", bind=True)
-def itself(self: Any, how: str, **options: Any) -> bool:
+def itself(self: Any, /, how: str, **options: Any) -> bool:
     """Be revoked while it runs; returns whether it was asked to end."""
     if how == "result":
         app.AsyncResult(self.request.id).revoke(**options)

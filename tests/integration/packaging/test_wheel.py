@@ -93,6 +93,7 @@ def work(number: int) -> str:
     return task.task_id
 
 wrong: int = slackwater.current().task_id
+work.delay("1")
 """
 
 
@@ -240,7 +241,10 @@ def test_type_checkers_see_the_names(python: Path, tmp_path: Path, plain: dict[s
         cwd=tmp_path, env=plain, fails=True,
     )  # fmt: skip
     assert 'mine.py:9: error: Incompatible types in assignment (expression has type "str"' in said
-    assert "Found 1 error" in said
+    assert (
+        'mine.py:10: error: Argument 1 to "delay" of "HandlerTask" has incompatible type "str"; expected "int"' in said
+    )
+    assert "Found 2 errors" in said
 
 
 def test_without_extras_there_are_the_client_and_the_command(bare: Path, tmp_path: Path, plain: dict[str, str]) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
 from celery import Celery
@@ -61,3 +62,39 @@ def test_coroutines_are_async_functions_and_generators() -> None:
     for function in (waits, streams):
         handlers.handler(name=function.__name__, kind=WorkKind.COROUTINE)(function)
     assert {export.kind for export in handlers.exported().values()} == {WorkKind.COROUTINE}
+
+
+def test_type_checkers_see_the_functions_signature() -> None:
+    """What is said here mypy checks, with the whole tree."""
+
+    @handlers.handler(name="typed.price", kind=WorkKind.THREAD)
+    def price(order: int, *, currency: str = "EUR") -> str:
+        return f"{order} {currency}"
+
+    @handlers.handler(name="typed.bound", bind=True, max_retries=3)
+    def bound(self: Any, order: int) -> float:
+        return float(order)
+
+    @handlers.handler(name="typed.open", bind=True)
+    def takes_all(self: Any, /, **options: Any) -> int:
+        return len(options)
+
+    @handlers.handler(name="typed.waits")
+    async def later(order: int) -> int:
+        return order
+
+    assert_type(price(1, currency="USD"), str)
+    assert_type(later(1), Coroutine[Any, Any, int]).close()
+    if TYPE_CHECKING:
+        assert_type(bound(1), float)
+        assert_type(takes_all(colour="red"), int)
+        assert_type(price.name, str)
+        assert_type(price.max_retries, Any)
+        price.apply_async((1,), {"currency": "USD"}, countdown=3)
+        price.s()
+        bound.delay(1)
+        bound.si(order=1)
+        price.delay("1")  # type: ignore[arg-type]  # an order is a number
+        bound.delay(1, 2)  # type: ignore[call-arg]  # itself is no argument
+        price.si(price=1)  # type: ignore[call-arg]  # there is no such argument
+    assert price(2) == "2 EUR"
