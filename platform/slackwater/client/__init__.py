@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from scheduler_ext.core.errors import ConfigurationError
 from slackwater.client.clients import AsyncClient, Client
 from slackwater.client.errors import (
     ApiError,
@@ -30,8 +31,8 @@ from slackwater.client.streams import Event
 from slackwater.client.webhooks import BadSignature, verify
 
 __all__ = [
-    "ApiError", "AsyncClient", "BadSignature", "Client", "Conflict", "DependencyCycle", "DoesNotFit", "DuplicateName",
-    "Event",
+    "ApiError", "AsyncClient", "BadSignature", "Client", "ConfigurationError", "Conflict", "DependencyCycle", "DoesNotFit",
+    "DuplicateName", "Event",
     "IdempotencyMismatch", "Impossible", "InvalidInput", "LimitExceeded", "NotAuthenticated", "NotFound", "NotGranted",
     "NotPermitted", "PreconditionFailed", "QuotaExceeded", "TaskFailed", "TimedOut", "TooLarge", "Unavailable",
     "UnknownDependency", "Unreachable", "verify",

@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 import pytest
+from django.http.request import HttpHeaders
 
 import slackwater
 from scheduler_ext.core.errors import ConfigurationError
@@ -246,3 +247,57 @@ def test_a_webhook_is_checked_by_any_of_its_secrets_and_its_age() -> None:
         lambda: verify({}, body, secret),
     ):
         refused(BadSignature, wrong)
+
+
+SECRET = f"whsec_{base64.b64encode(b'abcd' * 8).decode()}"
+BODY = b'{"type": "task.failed", "data": {}}'
+
+
+def sent(body: bytes = BODY, timestamp: str = "1000", number: str = "m1") -> dict[str, str]:
+    """The headers of a message that the platform has signed."""
+    mine = hmac.digest(b"abcd" * 8, f"{number}.{timestamp}.".encode() + body, hashlib.sha256)
+    signature = f"v1,{base64.b64encode(mine).decode()}"
+    return {"webhook-id": number, "webhook-timestamp": timestamp, "webhook-signature": signature}
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        httpx.Headers(sent()),
+        HttpHeaders({f"HTTP_{name.upper().replace('-', '_')}": value for name, value in sent().items()}),
+        {f"HTTP_{name.upper().replace('-', '_')}": value for name, value in sent().items()} | {"wsgi.input": object()},
+        [(name.encode(), value.encode()) for name, value in sent().items()],
+        {name.encode(): value.encode() for name, value in sent().items()},
+        list(sent().items()),
+    ],
+    ids=["mapping", "Django's headers", "META", "ASGI scope", "bytes", "pairs"],
+)
+def test_a_webhook_is_checked_with_the_headers_of_any_framework(headers: Any) -> None:
+    assert verify(headers, BODY, SECRET, now=1100)["type"] == "task.failed"
+
+
+@pytest.mark.parametrize("secret", ["x", "", "whsec_", "whsec_é", None, [SECRET], SECRET.encode()])
+def test_a_secret_that_is_none_is_the_receivers_own_fault(secret: Any) -> None:
+    error = refused(ConfigurationError, lambda: verify(sent(), BODY, SECRET, secret, now=1100))
+    assert error.field == "secrets[1]"
+
+
+def test_a_webhook_needs_a_secret() -> None:
+    assert refused(ConfigurationError, lambda: verify(sent(), BODY, now=1100)).field == "secrets"
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "field"),
+    [
+        (sent(timestamp="abc"), BODY, "webhook-timestamp"),
+        (sent(timestamp="9" * 400), BODY, "webhook-timestamp"),
+        (sent() | {"webhook-id": ""}, BODY, "webhook-id"),
+        (sent() | {"webhook-signature": "v1,\udce9"}, BODY, "webhook-signature"),
+        (sent(b"no JSON"), b"no JSON", "body"),
+        (sent(b"\xff"), b"\xff", "body"),
+        (sent(b"[]"), b"[]", "body"),
+        (sent(b"[" * 100_000), b"[" * 100_000, "body"),
+    ],
+)
+def test_what_is_wrong_with_a_webhook_is_named(headers: Any, body: bytes, field: str) -> None:
+    assert refused(BadSignature, lambda: verify(headers, body, SECRET, now=1100)).field == field
