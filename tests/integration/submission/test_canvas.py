@@ -11,6 +11,7 @@ from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.core.states import RunCondition
 from scheduler_ext.core.work import Started
 from scheduler_ext.task import references
+from scheduler_ext.task.celery_json import CALL, ERRBACK
 from slackwater_resources.models import Handler
 from slackwater_tasks.models import Dependency, MapNode, Workflow
 from slackwater_tasks.models import Task as Row
@@ -113,6 +114,18 @@ def test_options_and_callbacks_are_kept(acme: Tenant, f: Task) -> None:
     assert (first.cap_ms, first.priority, first.start_at is not None) == (7_000, 5, True)
     assert done.args == [reference(0), "done"]
     assert (failed.args, failed.condition) == (["failed"], RunCondition.ANY_FAILED)
+
+
+def test_a_step_keeps_when_it_expires_and_who_is_told_why_it_failed(acme: Tenant, f: Task) -> None:
+    step: Any = f.s(2)
+    submit_canvas(acme, chain(f.s(1), step.set(expires=60).on_error(f.s("failed"))))
+    first, second, failed = Row._plain.order_by("pk")
+    assert (first.expires_at, second.expires_at is not None) == (None, True)
+    assert (failed.args, failed.condition, ERRBACK in failed.kwargs[CALL]) == (
+        ["failed"],
+        RunCondition.ANY_FAILED,
+        True,
+    )
 
 
 @pytest.mark.parametrize(
