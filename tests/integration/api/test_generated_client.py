@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import io
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,6 +23,7 @@ from tests.support.api import HANDLER, client_of, furnish
 
 pytestmark = pytest.mark.django_db(transaction=True)  # the real handler closes connections between requests
 PACKAGE = "generated_slackwater"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
 
 
 def send(to: str, subject: str = "hello", copies: int | None = None, *, tags: Sequence[str] = ()) -> None:
@@ -33,14 +36,15 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("client")
     handlers = [{"name": "mail.send", "description": "Send a mail.", "schema": schema_of(send)}]
     (folder / "openapi.json").write_text(json.dumps(tenant_document(handlers), default=str))
-    # The media type of an upload's piece (tus) is one the generator has to be told of.
-    kinds = {"content_type_overrides": {"application/offset+octet-stream": "application/octet-stream"}}
-    (folder / "config.json").write_text(json.dumps(kinds))
+    # The media type of an upload's piece (tus) is one the generator has to be told of, as the page does.
+    told = re.search(r"^echo '(.+)' > generate\.json$", PAGE.read_text(), re.MULTILINE)
+    assert told
+    (folder / "generate.json").write_text(told[1])
     # What the generator cannot make sense of is a fault of the document; it formats with ruff, from its own folder.
     done = subprocess.run(
         [
             sys.executable, "-m", "openapi_python_client", "generate", "--path", "openapi.json", "--meta", "none",
-            "--output-path", PACKAGE, "--config", "config.json", "--fail-on-warning",
+            "--output-path", PACKAGE, "--config", "generate.json", "--fail-on-warning",
         ],
         cwd=folder, capture_output=True, text=True, check=False,
         env={"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(folder)},
@@ -92,3 +96,19 @@ def test_it_submits_a_task_reads_it_lists_it_and_is_told_what_is_wrong(generated
     sent = operation("mail", "mail_send").sync(client=client, body=arguments, category=models.Category("urgent"))
     found = operation("tasks", "get_task").sync(sent.id, client=client)
     assert (found.handler, found.kwargs.additional_properties["subject"]) == ("mail.send", "from a typed client")
+
+
+def test_it_sends_a_file_in_pieces(generated: Any) -> None:
+    furnish()
+    client = generated.AuthenticatedClient(
+        base_url="http://testserver",
+        token=client_of("acme").text,
+        httpx_args={"transport": httpx.WSGITransport(app=get_wsgi_application())},
+    )
+    file = operation("uploads", "begin_upload").sync(client=client, upload_length=4)
+    types = importlib.import_module(f"{PACKAGE}.types")
+    for offset, piece in ((0, b"ab"), (2, b"cd")):
+        body = types.File(payload=io.BytesIO(piece))
+        sent = operation("uploads", "add_to_upload").sync_detailed(file.id, client=client, body=body, upload_offset=offset)
+        assert sent.status_code == 204, sent.content
+    assert operation("uploads", "get_upload").sync(file.id, client=client).received == 4
