@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from typing import Any, Final
+from uuid import UUID
 
 CALL: Final = "$celery"
 """The keyword argument under which a task keeps what Celery's call gave beside its arguments. A handler never sees it."""
@@ -68,5 +69,5 @@ def _texts(value: Any) -> Any:
         return value
     if value.keys() == _PARTS:
         found = revived(value)
-        return value["__value__"] if found is value or isinstance(value["__value__"], str) else str(found)
+        return str(found) if isinstance(found, UUID) else value["__value__"]
     return {name: _texts(each) for name, each in value.items()}

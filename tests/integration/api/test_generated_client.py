@@ -9,8 +9,10 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
+from uuid import UUID
 
 import httpx
 import pytest
@@ -26,7 +28,19 @@ PACKAGE = "generated_slackwater"
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
 
 
-def send(to: str, subject: str = "hello", copies: int | None = None, *, tags: Sequence[str] = ()) -> None:
+class Attached(TypedDict):
+    file: UUID
+    size: Decimal
+
+
+def send(
+    to: str,
+    subject: str = "hello",
+    copies: int | None = None,
+    *,
+    tags: Sequence[str] = (),
+    files: Sequence[Attached] = (),
+) -> None:
     """Send a mail."""
 
 
@@ -92,7 +106,8 @@ def test_it_submits_a_task_reads_it_lists_it_and_is_told_what_is_wrong(generated
     assert (refused.code, refused.field) == ("invalid_input", "priority")
 
     Handler.objects.create(name="mail.send", schema=schema_of(send))
-    arguments = models.MailSendArguments(to="a@example.org", subject="from a typed client")
+    attached = models.MailSendAttached(file=submitted.id, size="1.5")
+    arguments = models.MailSendArguments(to="a@example.org", subject="from a typed client", files=[attached])
     sent = operation("mail", "mail_send").sync(client=client, body=arguments, category=models.Category("urgent"))
     found = operation("tasks", "get_task").sync(sent.id, client=client)
     assert (found.handler, found.kwargs.additional_properties["subject"]) == ("mail.send", "from a typed client")
@@ -109,6 +124,8 @@ def test_it_sends_a_file_in_pieces(generated: Any) -> None:
     types = importlib.import_module(f"{PACKAGE}.types")
     for offset, piece in ((0, b"ab"), (2, b"cd")):
         body = types.File(payload=io.BytesIO(piece))
-        sent = operation("uploads", "add_to_upload").sync_detailed(file.id, client=client, body=body, upload_offset=offset)
+        sent = operation("uploads", "add_to_upload").sync_detailed(
+            file.id, client=client, body=body, upload_offset=offset
+        )
         assert sent.status_code == 204, sent.content
     assert operation("uploads", "get_upload").sync(file.id, client=client).received == 4
