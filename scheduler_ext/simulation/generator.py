@@ -7,7 +7,7 @@
     ceiling_windows: 22:00-06:00 Europe/Berlin
     cell: {nodes: 2, slots: 8, labels: [[gpu=a100]]}
     rates:
-      - {tenant: shop, key: bank, starts: 60, per_s: 60}
+      - {tenant: shop, key: bank, starts: 240, per_s: 60}
     tenants:
       - name: shop
         weight: 2

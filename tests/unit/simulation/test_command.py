@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,21 @@ def test_more_nodes_wait_less_and_more_load_waits_more(work: str) -> None:
         return float(json.loads(simulate(work, "--json", "-", *options))[0]["wait_mean_s"])
 
     assert wait("--nodes", "4") < wait() < wait("--load", "3")
+
+
+def test_the_work_that_the_page_shows_ends_as_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it runs, keeps the nodes busy, and the policies differ."""
+    page = (Path(__file__).resolve().parents[3] / "docs" / "how-to" / "simulate.md").read_text()
+    sample, call, told = re.findall(r"```yaml\n(.*?)```.*?\$ manage.py simulate (.*?)\n(.*?)```", page, re.DOTALL)[0]
+    monkeypatch.chdir(tmp_path)
+    Path("work.yaml").write_text(sample)
+    out = simulate(*call.split(), "--json", "numbers.json")
+    assert [line.rstrip() for line in out.splitlines()] == told.splitlines()
+    first, second = json.loads(Path("numbers.json").read_text())
+    assert first["unplaced"] == second["unplaced"] == 0
+    assert first["ended"] == first["jobs"] > 10_000
+    assert 0.5 < first["utilization"] < 1
+    assert first["wait_mean_s"] != second["wait_mean_s"]
 
 
 @pytest.mark.slow
