@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import fields
+from importlib import import_module
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 from django.core.management import call_command
@@ -102,6 +105,18 @@ def test_every_environment_variable_is_documented() -> None:
 def test_links_lead_somewhere(page: Path) -> None:
     targets = [link for link in LINK.findall(page.read_text()) if "://" not in link and not link.startswith("mailto:")]
     assert [link for link in targets if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_python_on_a_page_imports_what_there_is(page: Path) -> None:
+    lacking = []
+    for code in re.findall(r"^ *```python\n(.*?)^ *```", page.read_text(), re.MULTILINE | re.DOTALL):
+        tree = compile(dedent(code), str(page), "exec", ast.PyCF_ONLY_AST | ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("slackwater", "scheduler_ext")):
+                found = import_module(node.module or "")
+                lacking += [f"{node.module}.{each.name}" for each in node.names if not hasattr(found, each.name)]
+    assert lacking == []
 
 
 def test_the_site_leads_to_every_page() -> None:
