@@ -177,7 +177,8 @@ def _argument(name: str, shape: Any, needed: bool) -> Field:
     value = shape.get("default", "")
     if kind == "json" and value != "":
         value = json.dumps(value, ensure_ascii=False)
-    limits = [f"{word} {inner[key]}" for key, word in LIMITS.items() if key in inner]
+    unsaid = {"pattern"} if "format" in inner else set()  # a name of it says more to people
+    limits = [f"{word} {inner[key]}" for key, word in LIMITS.items() if key in inner and key not in unsaid]
     told = [str(shape.get("description", "")), ", ".join(limits), "as JSON" if kind == "json" else ""]
     return Field(
         name=f"arg.{name}", label=str(shape.get("title", name)), kind=kind, choices=choices if kind == "choice" else (),

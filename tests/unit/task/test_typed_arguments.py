@@ -19,6 +19,7 @@ from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.task.arguments import Arguments
 from scheduler_ext.task.celery_json import written
 from scheduler_ext.task.signature import schema_of
+from slackwater_console.forms import arguments
 
 ID = "0198c9a0-5a3e-7c62-9b1e-2f4f1c0f6a11"
 
@@ -168,3 +169,8 @@ def test_classes_of_one_name_stay_apart() -> None:
     assert wrong(apart, [FINE], [{"weight": 1}], {"line": {"count": 1}}) is None
     assert wrong(apart, [BAD], [], {}) == "args[0][0].count"
     assert wrong(apart, [], [{"weight": "y"}], {}) == "args[1][0].weight"
+
+
+def test_a_form_names_the_format_and_not_its_pattern() -> None:
+    fields = {each.label: each for each in arguments(schema_of(ids) or {})}
+    assert (fields["when"].help, fields["day"].help) == ("a date-time", "a date")
