@@ -324,7 +324,7 @@ def test_a_notice_that_cannot_be_sent_says_why_and_holds_up_no_other(
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("ALERT_WEBHOOK", "foo"), ("ALERT_WEBHOOK", "https://user:word@example.org"), ("SCALE_WEBHOOK", "example.org/x"),
+        ("ALERT_WEBHOOK", "foo"), ("ALERT_WEBHOOK", "https://user:word@example.org"), ("SCALE_WEBHOOK", "https://user:word@example.org"),
         ("ALERT_WEBHOOK_SECRET", "foo"), ("ALERT_WEBHOOK_SECRET", "whsec_c2Vjcm"), ("ALERT_WEBHOOK_SECRET", "whsec_"),
         ("ALERT_WEBHOOK_SECRET", "whsec_" + "\xe9" * 4), ("ALERT_EMAILS", ("ops@example.org", "foo")),
         ("ALERT_EMAILS", ("ops@",)),

@@ -19,6 +19,7 @@ from scheduler_ext.core.types import QueueName, WorkKind
 from scheduler_ext.core.work import Finished
 from scheduler_ext.worker import journal
 from scheduler_ext.worker.agent.child_monitor import Watch
+from scheduler_ext.worker.child import slice as of_slice
 from scheduler_ext.worker.child.handler_call import End
 from scheduler_ext.worker.child.recorder import Begun
 from scheduler_ext.worker.child.slice import Child
@@ -146,7 +147,10 @@ def test_what_cannot_be_noted_is_recorded_and_nothing_begins(cell: Rounds, child
     assert once_each(BATCH)
 
 
-def test_after_a_refusal_it_does_not_ask_again_at_once(cell: Rounds, child: Child) -> None:
+def test_after_a_refusal_it_does_not_ask_again_at_once(
+    cell: Rounds, child: Child, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(of_slice, "ASK_AGAIN_S", 60.0)
     Grant.objects.all().delete()
     assert run_on(child, first(cell, child)) == [BATCH]
     child._batch(first(cell, child), last=False)
