@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,10 +53,12 @@ def never() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _declared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The project's setting; nothing of it is exported yet."""
-    monkeypatch.setattr(handlers, "_exports", dict(handlers.exported()))
+def _declared(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The project's setting; nothing of it is exported yet. What is imported meanwhile stays exported."""
     monkeypatch.setattr(handlers, "_patterns", ["late.*"])
+    yield
+    for name in [name for name in handlers.exported() if name.startswith("late.")]:
+        del handlers._exports[name]
 
 
 def test_a_task_runs_that_is_submitted_by_its_name(slackwater_inbox: Inbox) -> None:
