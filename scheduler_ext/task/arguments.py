@@ -10,7 +10,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from scheduler_ext.core.errors import DoesNotFit
-from scheduler_ext.task.celery_json import CALL, ERRBACK, as_schemas_say
+from scheduler_ext.task.celery_json import CALL, ERRBACK, UNTOLD, as_schemas_say
 from scheduler_ext.task.references import is_reference
 from scheduler_ext.task.signature import POSITIONAL, REST, Schema
 
@@ -66,7 +66,7 @@ class Arguments:
             if name in given:
                 field = path(f"kwargs.{name}")
                 raise DoesNotFit(f"is given twice: args[{self._positional.index(name)}] is the same", field=field)
-            if value.__class__ not in check.classes and not is_reference(value):
+            if value.__class__ not in check.classes and value is not UNTOLD and not is_reference(value):
                 check.tell(value, path(f"kwargs.{name}"))
         for name in self.required:
             if name not in kwargs and name not in given:
@@ -104,7 +104,7 @@ class Arguments:
             if check is None:
                 most = f"the handler takes {len(names)} positional argument{'' if len(names) == 1 else 's'} at most"
                 raise DoesNotFit(most, field=path(f"args[{n}]"))
-            if value.__class__ not in check.classes and not is_reference(value):
+            if value.__class__ not in check.classes and value is not UNTOLD and not is_reference(value):
                 check.tell(value, path(f"args[{n}]"))
         return names[: len(args)]
 

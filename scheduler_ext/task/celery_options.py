@@ -137,7 +137,7 @@ def terms_of(task: Any) -> Terms:
     fields = _fields(task, task.time_limit or conf.task_time_limit, task.soft_time_limit or conf.task_soft_time_limit)
     lost = task.acks_late if task.acks_late is not None else conf.task_acks_late
     return Terms(
-        defaults={"total_attempts": 1 + _retries(task), **fields},
+        defaults={"total_attempts": 1 + max_retries(task), **fields},
         repeats=Repeats.LOST if lost else Repeats.ASKED,
         rate=_rate(task),
     )
@@ -150,10 +150,13 @@ def terms_of_function(name: str, options: Mapping[str, Any]) -> Terms:
     """
     from celery import Task, current_app  # who only reads a call's options needs no Celery
 
+    if options.get("priority") is not None and current_app.main == "default":
+        why = "is the broker's to read, up or down: make the application before the handler"
+        raise ConfigurationError(f"{name}: priority {why}", field="priority")
     of_class = {key: value for key, value in options.items() if key not in {"base", "bind"}}
     stated = {"name": name, "app": current_app, "_decorated": True, **of_class}
     task: Any = type("Task", (options.get("base") or Task,), stated)
-    _retries(task)
+    max_retries(task)
     fields = _fields(task, task.time_limit, task.soft_time_limit)
     return Terms(defaults=fields, repeats=Repeats.ALWAYS, rate=_rate(task))
 
@@ -206,7 +209,7 @@ def _seconds(task: Any, option: str, value: Any) -> float | None:
     return float(value)
 
 
-def _retries(task: Any) -> int:
+def max_retries(task: Any) -> int:
     """How often it may be retried: its own ``max_retries``, or that of its automatic retries."""
     automatic = (getattr(task, "retry_kwargs", None) or {}).get("max_retries")
     most = [task.max_retries, *([automatic] if automatic is not None else [])]

@@ -191,13 +191,14 @@ def _kind_of(function: Callable[..., Any], kind: WorkKind | None) -> WorkKind:
     is_coroutine = inspect.iscoroutinefunction(function)
     if kind is None:
         return WorkKind.COROUTINE if is_coroutine else WorkKind.PROCESS
+    bare = inspect.unwrap(function)
     if kind is WorkKind.SCRIPT:
         raise ConfigurationError("a handler is no script", field="kind")
     if not isinstance(kind, WorkKind):
         raise ConfigurationError(
             f"must be WorkKind.PROCESS, WorkKind.THREAD or WorkKind.COROUTINE, not {kind!r}", field="kind"
         )
-    if kind is WorkKind.COROUTINE and not (is_coroutine or inspect.isasyncgenfunction(function)):
+    if kind is WorkKind.COROUTINE and not (inspect.iscoroutinefunction(bare) or inspect.isasyncgenfunction(bare)):
         raise ConfigurationError(
             "only an async def can be a coroutine: any other would hold up its neighbours", field="kind"
         )

@@ -188,11 +188,13 @@ def _raise_lost(result: Any) -> None:
 def lead_to(app: Celery, task_id: str, own_id: str) -> None:
     """Let the results of a message, which its caller has, be those of the task that it was submitted as.
 
-    The application's own backend keeps this; where it has none nobody can ask for the result of a message.
+    The application's own backend keeps this. Where it has none, or one that sends results as messages (``rpc://``), nobody
+    can ask for it.
     """
     backend: Any = app.backend
     try:
-        backend.store_result(task_id, own_id, LED)
+        if backend.keeps:
+            backend.store_result(task_id, own_id, LED)
     except Exception:  # a backend that is away holds up no task
         log.exception("the result of the message %s cannot be found by its id: it is that of %s", task_id, own_id)
 
@@ -209,6 +211,8 @@ class LedgerBackend:
         """``other``: the application's own backend, for its other tasks."""
         self._other = other
         self._ledger = ledger
+        self.keeps = bool(getattr(type(other), "persistent", True))
+        """Whether the other can be asked again for what it was told."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._other, name)
@@ -220,6 +224,8 @@ class LedgerBackend:
         """The id in the ledger of a task, also where it is asked for by that of the message it was submitted from."""
         if is_ledger_id(task_id):
             return str(task_id)
+        if not self.keeps:
+            return None
         try:
             meta = self._other.get_task_meta(task_id)
         except (NotImplementedError, AttributeError):  # there is no backend

@@ -48,7 +48,7 @@ PLAIN: Final[dict[Any, Schema]] = {
     str: {"type": "string"},
     Decimal: {"anyOf": [{"type": "number"}, {"type": "string", "pattern": DECIMAL}]},
     datetime: {"type": "string", "format": "date-time", "pattern": f"^{DAY}([Tt ]{CLOCK})?$"},
-    date: {"type": "string", "format": "date", "pattern": f"^{DAY}$"},
+    date: {"type": "string", "format": "date", "pattern": f"^{DAY}([Tt ]{CLOCK})?$"},  # a datetime is one too
     time: {"type": "string", "format": "time", "pattern": f"^{CLOCK}$"},
     uuid.UUID: {
         "type": "string",

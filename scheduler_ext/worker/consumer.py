@@ -16,12 +16,13 @@ from celery.exceptions import NotRegistered
 from celery.worker.consumer import Consumer as CeleryConsumer
 from kombu.exceptions import OperationalError
 
-from scheduler_ext.core.errors import SlackwaterError
+from scheduler_ext.core.errors import InvalidInput, SlackwaterError
 from scheduler_ext.dispatch.messages import Seen
 from scheduler_ext.dispatch.node_cleanup import mend_queues
 from scheduler_ext.dispatch.refusals import Kind, refusals
 from scheduler_ext.task import handlers, publishing, results
 from scheduler_ext.task.celery_json import CALL
+from scheduler_ext.task.celery_options import max_retries
 from scheduler_ext.task.in_flight import GOES_ON
 from scheduler_ext.worker.broker_guard import guarded
 
@@ -149,12 +150,12 @@ class OpenConsumer(Consumer):
             before(message, payload, *how)
             return
         found, task_id = publishing.of(self.app), headers.get("id") or (payload or {}).get("id")
-        options, told = _said(message, self.app.tasks.get(name))
-        if task_id:
-            options.setdefault("slackwater", {})["idempotency_key"] = f"celery:message:{task_id}"
-        kwargs = {**kwargs, CALL: told} if told else kwargs
         try:
             assert found is not None
+            options, told = _said(message, self.app.tasks.get(name))
+            if task_id:
+                options.setdefault("slackwater", {})["idempotency_key"] = f"celery:message:{task_id}"
+            kwargs = {**kwargs, CALL: told} if told else kwargs
             stored = found.ledger.submit(Signature(name, args, kwargs, options, app=self.app), None)
             if task_id:
                 results.lead_to(self.app, task_id, stored.result_ids[0])
@@ -179,12 +180,16 @@ def _said(message: Any, task: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """What a message says beside its arguments: the options of a call, and what the run is told."""
     headers = message.headers or {}
     options = {name: headers[name] for name in ("eta", "expires") if headers.get(name)}
-    hard, soft = headers.get("timelimit") or (None, None)
     # Kombu gives each message without a priority that of 0.
-    priority, retries = (getattr(message, "properties", None) or {}).get("priority"), headers.get("retries")
+    priority = (getattr(message, "properties", None) or {}).get("priority")
+    try:
+        hard, soft = headers.get("timelimit") or (None, None)
+        retries = int(headers.get("retries") or 0)
+    except (TypeError, ValueError):
+        raise InvalidInput("are not Celery's: timelimit must be a pair, retries a number", field="headers") from None
     options |= {name: value for name, value in (("time_limit", hard), ("priority", priority)) if value}
     if retries and task is not None and task.max_retries is not None:
-        options["slackwater"] = {"total_attempts": max(1, task.max_retries + 1 - retries)}
+        options["slackwater"] = {"total_attempts": max(1, 1 + max_retries(task) - retries)}
     own = Context(headers).headers
     told = {"headers": own, "soft_time_limit": soft, "retries": retries}
     return options, {name: value for name, value in told.items() if value}

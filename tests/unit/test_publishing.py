@@ -307,6 +307,31 @@ def test_a_message_from_before_is_submitted(
         assert own.get("eta") == headers.get("eta")
 
 
+@app.task(name="p.often", autoretry_for=(OSError,), retry_kwargs={"max_retries": 10})
+def often() -> None:
+    """What Celery repeats by itself."""
+
+
+@pytest.mark.parametrize(("headers", "told", "attempts"), [
+    ({"retries": 4}, "ack", 7), ({"retries": "2"}, "ack", 9), ({"retries": "x"}, "rejected", None),
+    ({"timelimit": 30}, "rejected", None),
+])  # fmt: skip
+def test_a_message_from_before_keeps_its_retries_or_is_refused(
+    ledger: Ledger, headers: dict[str, Any], told: str, attempts: int | None
+) -> None:
+    found: list[str] = []
+    message: Any = SimpleNamespace(
+        payload=((), {}, {}), headers={"id": "m1", **headers}, ack_log_error=lambda *_: found.append("ack"),
+        reject_log_error=lambda *_: found.append("rejected"),
+    )  # fmt: skip
+    consumer: Any = SimpleNamespace(app=app, connection_errors=(), timer=None)
+    OpenConsumer.take_over(consumer, "p.often", None, message, None)
+    assert found == [told]
+    assert [signature.options["slackwater"].get("total_attempts") for signature, _ in ledger.taken] == [attempts] * (
+        told == "ack"
+    )
+
+
 def test_applications_without_an_installation_are_left_alone(ledger: Ledger) -> None:
     other = Celery("other", broker="memory://", set_as_current=False)
     other.conf.task_ignore_result = True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from functools import wraps
 from typing import TYPE_CHECKING, Any, assert_type
 
 import pytest
@@ -59,7 +60,10 @@ def test_what_no_worker_could_run_is_refused_where_it_is_written(options: dict[s
 
 
 def test_coroutines_are_async_functions_and_generators() -> None:
-    for function in (waits, streams):
+    def wrapped(*args: Any) -> Any:
+        return waits(*args)
+
+    for function in (waits, streams, wraps(waits, assigned=())(wrapped)):
         handlers.handler(name=function.__name__, kind=WorkKind.COROUTINE)(function)
     assert {export.kind for export in handlers.exported().values()} == {WorkKind.COROUTINE}
 

@@ -13,11 +13,12 @@ from uuid import UUID, uuid4
 import pytest
 import typing_extensions
 from jsonschema_rs import meta
+from kombu.utils.json import register_type
 from pydantic import create_model
 
 from scheduler_ext.core.errors import InvalidInput
 from scheduler_ext.task.arguments import Arguments
-from scheduler_ext.task.celery_json import written
+from scheduler_ext.task.celery_json import CALL, TYPED, written
 from scheduler_ext.task.signature import schema_of
 from slackwater_console.forms import arguments
 
@@ -129,6 +130,7 @@ RIGHT = {"these": [ID], "when": "2030-01-31T09:00:00Z", "day": "2030-01-31", "at
     [
         ("these", [[], [ID.upper(), ID.replace("-", "")]]),
         ("when", ["2030-01-31 09:00", "2030-01-31T09:00:00.123456+01:00", "2030-01-31"]),
+        ("day", ["2030-01-31", "2030-01-31T09:00:00Z"]),
         ("at", ["23:59:59", "09:00:00.5+00:00"]),
         ("price", [1, 1.5, "-.5", "1E+2", "NaN", "-Infinity"]),
     ],
@@ -142,7 +144,7 @@ def test_what_the_class_reads_is_taken(name: str, values: list[Any]) -> None:
     [
         ("these", [["x"], [ID[:-1]], [7]], "kwargs.these[0]"),
         ("when", ["soon", "2030-13-01T09:00:00Z", "2030-01-31T25:00:00Z", 7], "kwargs.when"),
-        ("day", ["2030-01-32", "2030-01-31T09:00:00Z"], "kwargs.day"),
+        ("day", ["2030-01-32", "2030-01-31T25:00:00Z", "2030-01-31 or so"], "kwargs.day"),
         ("at", ["24:00", "nine"], "kwargs.at"),
         ("price", ["", ".", "1,50", "cheap", True, None], "kwargs.price"),
     ],
@@ -157,6 +159,20 @@ def test_values_that_celery_writes_fit() -> None:
         values = [[uuid4()], moment, moment.date(), moment.timetz(), Decimal("1E-7")]
         assert checked(ids, *written(values, {})) is None
     assert checked(ids, *written([[uuid4()], now, now.date(), now.time(), "cheap"], {})) == "args[4]"
+
+
+class Weighed:
+    """A class that a team writes in its own way."""
+
+
+def test_how_a_class_of_the_team_is_written_no_annotation_says() -> None:
+    def take(line: Line, count: int) -> None: ...
+
+    register_type(Weighed, "Weighed", lambda _: "12 EUR", lambda _: Weighed())
+    assert checked(take, *written([Weighed(), 1], {})) is None
+    assert checked(take, *written([], {"line": [Weighed()], "count": "x"})) == "kwargs.count"
+    assert checked(take, *written([uuid4(), 1], {})) == "args[0]"
+    assert checked(take, [{"__type__": ["no", "text"], "__value__": 1}, 1], {CALL: {TYPED: True}}) is None
 
 
 def test_classes_of_one_name_stay_apart() -> None:
