@@ -30,7 +30,11 @@ HINT = "docs/reference/settings.md and environment.md list what can be set."
 
 def wrong_settings() -> list[str]:
     """What every process of the platform would stumble over after its start."""
-    return [message.msg for message in checks.run_checks(tags=OF_SETTINGS) if message.level >= checks.WARNING]
+    return [
+        message.msg
+        for message in checks.run_checks(tags=OF_SETTINGS)
+        if message.level >= checks.WARNING and str(message.id).startswith("slackwater.") and not message.is_silenced()
+    ]
 
 
 @register("scheduler")
@@ -85,7 +89,7 @@ def check_handlers(app_configs: Sequence[AppConfig] | None, **kwargs: Any) -> li
     return [
         checks.Warning(
             f"SLACKWATER_HANDLERS: there is no module {name!r}",
-            hint="A worker does not start here; no other process imports it.",
+            hint="Workers and beat do not start here; no other process imports it.",
             id="slackwater.W005",
         )
         for name in names

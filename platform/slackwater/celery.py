@@ -19,6 +19,18 @@ from scheduler_ext.worker.bootsteps import NodeStep, TokenStep
 from scheduler_ext.worker.execution import install
 from slackwater import logs, wiring
 
+
+def refuse_wrong_settings(**_: Any) -> None:
+    """End a worker or beat with a word before handlers are imported; under ``manage.py up`` that was said before."""
+    if os.environ.get("CELERY_SKIP_CHECKS"):
+        return
+    wiring.engine()  # sets Django up
+    from slackwater_tasks.checks import wrong_settings
+
+    if wrong := wrong_settings():
+        raise SystemExit("\n".join(f"slackwater: {said}" for said in wrong))
+
+
 logs.configure_structlog()
 seals.texts = sealing_keys  # commands that only ask the workers (``celery inspect``) set no Django up
 app = Celery(
@@ -30,6 +42,7 @@ app.config_from_object("django.conf:settings", namespace="CELERY")
 app.conf.task_routes = ("scheduler_ext.dispatch.router.route",)
 app.conf.slackwater_engine = "slackwater.wiring:engine"
 app.conf.worker_consumer = "scheduler_ext.worker.consumer:Consumer"
+signals.import_modules.connect(refuse_wrong_settings, sender=app)  # before what looks for handlers
 # The module is not called "tasks": that is the name of one of our apps.
 app.autodiscover_tasks(related_name="celery_tasks")
 try:
@@ -40,18 +53,6 @@ app.steps["worker"].add(NodeStep)
 app.steps["consumer"].add(TokenStep)
 install(app)
 publishing.install(app, wiring.celery_ledger)
-
-
-@signals.import_modules.connect
-def refuse_wrong_settings(**_: Any) -> None:
-    """End a worker or beat with a word before handlers are imported; under ``manage.py up`` that was said before."""
-    if os.environ.get("CELERY_SKIP_CHECKS"):
-        return
-    wiring.engine()  # sets Django up
-    from slackwater_tasks.checks import wrong_settings
-
-    if wrong := wrong_settings():
-        raise SystemExit("\n".join(f"slackwater: {said}" for said in wrong))
 
 
 @signals.worker_process_init.connect

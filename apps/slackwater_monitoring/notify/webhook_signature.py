@@ -24,7 +24,7 @@ def make_secret() -> str:
 
 def key_of(secret: str) -> bytes:
     """The key that a secret stands for; ``ValueError`` unless it is base64, with ``whsec_`` before it or without."""
-    key = base64.b64decode(secret.removeprefix(MARK), validate=True)
+    key = base64.b64decode(secret.strip().removeprefix(MARK), validate=True)
     if not key:
         raise ValueError("it is empty")
     return key

@@ -102,7 +102,9 @@ def _lists(command: Any) -> None:
     one.add_argument("--since", metavar="MOMENT", help="only what ended then or later: 2030-01-31T09:00:00Z")
     one.add_argument("--until", metavar="MOMENT", help="only what ended before")
     one.add_argument("--task", metavar="ID", help="only those of it")
-    one.add_argument("--limit", type=_rows, metavar="N", help="receipts at most (20; with --json all, one to a line)")
+    one.add_argument(
+        "--limit", type=rows_shown, metavar="N", help="receipts at most (20; with --json all, one to a line)"
+    )
     one.add_argument("--keys", action="store_true", help="show the public keys that seal them instead")
     command("limits", "Show your plan's limits, and how much of them is used.")
     command("whoami", "Show whose key this is, and what it may do.")
@@ -124,7 +126,8 @@ def _submit(one: argparse.ArgumentParser, flags: dict[str, dict[str, Any]]) -> N
         one.add_argument(name, **how)
 
 
-def _rows(value: str) -> int:
+def rows_shown(value: str) -> int:
+    """An argument as a number of rows, of which there are some."""
     try:
         found = int(value)
     except ValueError:
@@ -141,6 +144,6 @@ def _wait(one: argparse.ArgumentParser) -> None:
 
 
 def _narrowing(one: argparse.ArgumentParser, *names: str) -> None:
-    one.add_argument("--limit", type=_rows, default=20, help="rows at most (20)")
+    one.add_argument("--limit", type=rows_shown, default=20, help="rows at most (20)")
     for name in names:
         one.add_argument(f"--{name}", dest=f"by_{name.replace('-', '_')}", metavar="VALUE", help="only those of it")

@@ -254,17 +254,6 @@ def _seconds(value: str) -> float:
     return found
 
 
-def rows_shown(value: str) -> int:
-    """An argument as a number of rows, of which there are some."""
-    try:
-        found = int(value)
-    except ValueError:
-        found = 0
-    if found < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, not {value!r}")
-    return found
-
-
 def ago(seconds: float | None) -> str:
     """A duration in few letters: 19 min."""
     if seconds is None:

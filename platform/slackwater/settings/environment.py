@@ -26,19 +26,9 @@ def _truth(text: str) -> bool:
     return TRUTH[text.strip().lower()]
 
 
-def _count(text: str) -> int:
-    if fault := fault_in_number("", value := int(text)):
-        raise WrongNumber(fault)
-    return value
-
-
-class WrongNumber(ValueError):
-    """A number that no variable can be; its words go on where the name ends."""
-
-
 KINDS: Mapping[Any, tuple[Callable[[str], Any], str]] = {
     bool: (_truth, "must be true or false"),
-    int: (_count, "must be a whole number"),
+    int: (int, "must be a whole number"),
     float: (float, "must be a number"),
 }
 """By kind: what reads a variable, and the words that refuse another text."""
@@ -59,15 +49,15 @@ class Env(environ.Env):  # type: ignore[misc]  # the library has no types
             if default is self.NOTSET:
                 raise ImproperlyConfigured(f"{var} must be set")
             return default
+        read, words = KINDS.get(cast, (None, "")) if isinstance(cast, type) else (None, "")
         try:
-            if cast in (bool, int, float):
-                return KINDS[cast][0](given)
-            return self.parse_value(given, cast)
-        except WrongNumber as error:
-            raise ImproperlyConfigured(f"{var} {error}") from error
+            found = read(given) if read else self.parse_value(given, cast)
         except (KeyError, ValueError, TypeError) as error:
-            why = f"{KINDS[cast][1]}, not {given!r}" if cast in (bool, int, float) else f"cannot be used: {error}"
+            why = f"{words}, not {given!r}" if words else f"cannot be used: {error}"
             raise ImproperlyConfigured(f"{var} {why}") from error
+        if cast is int and (fault := fault_in_number(var.lower(), found)):
+            raise ImproperlyConfigured(f"{var} {fault}")
+        return found
 
     def word(self, var: str, allowed: Sequence[str], *, default: str) -> str:
         """One of a few words."""

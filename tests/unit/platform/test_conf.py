@@ -147,6 +147,11 @@ def test_the_environment_fills_every_kind(monkeypatch: pytest.MonkeyPatch) -> No
     assert (found.public_url, found.handlers) == ("http://here", ())
 
 
+def test_a_number_of_bytes_may_be_larger_than_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLACKWATER_API_MAX_BODY_BYTES", "4294967296")
+    assert given_settings()["API_MAX_BODY_BYTES"] == 4_294_967_296
+
+
 @pytest.mark.parametrize(
     ("name", "value", "why"),
     [

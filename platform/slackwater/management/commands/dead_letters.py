@@ -7,11 +7,11 @@ from typing import Any
 from django.core.management.base import CommandParser
 
 from scheduler_ext.core.errors import InvalidInput, SlackwaterError
+from slackwater.cli.parser import rows_shown
 from slackwater.management.console import (
     ACTOR,
     PlatformCommand,
     find_tenant,
-    rows_shown,
     scoped,
     task_id,
     tenant_or_all,

@@ -12,7 +12,8 @@ from django.utils import timezone
 
 from scheduler_ext.core.errors import NotFound
 from scheduler_ext.core.states import TaskState
-from slackwater.management.console import PlatformCommand, rows_shown, task_id, tenant_or_all
+from slackwater.cli.parser import rows_shown
+from slackwater.management.console import PlatformCommand, task_id, tenant_or_all
 from slackwater.management.tables import show_tenants
 from slackwater_resources.models import Component
 from slackwater_tasks.models import Task

@@ -6,7 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from slackwater.management.console import PlatformCommand, find_tenant, rows_shown
+from slackwater.cli.parser import rows_shown
+from slackwater.management.console import PlatformCommand, find_tenant
 from slackwater.management.tables import show_running, show_tenants
 from slackwater_dashboard import live
 from slackwater_tasks.read import overview, platform

@@ -6,7 +6,8 @@ from typing import Any
 
 from django.core.management.base import CommandParser
 
-from slackwater.management.console import PlatformCommand, ago, rows_shown, tenant_or_all
+from slackwater.cli.parser import rows_shown
+from slackwater.management.console import PlatformCommand, ago, tenant_or_all
 from slackwater_tasks.read import workflows
 
 
