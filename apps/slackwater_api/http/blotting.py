@@ -53,10 +53,10 @@ def blotted(data: Any) -> Any:
 
 
 def refuse_hidden(query: Mapping[str, Any]) -> None:
-    """``NotPermitted`` names a filter by what is blotted out, or may be: whoever guesses would be told."""
+    """``NotPermitted`` names a filter by metadata that is blotted out: whoever guesses would be told."""
     for name, value in query.items():
         asked = ASKED.fullmatch(name)
-        if name in TEXTS or (asked and _given({asked[1]: value}) != {asked[1]: value}):
+        if asked and _given({asked[1]: value}) != {asked[1]: value}:
             raise NotPermitted("is shown to keys that may submit alone, and narrows for them alone", field=name[:60])
 
 

@@ -115,8 +115,11 @@ def test_a_module_that_a_worker_imports_is_imported(
         submit(slackwater_inbox.tenant, {"handler": "late.elsewhere"})
         slackwater_inbox.run_until_idle()
         assert slackwater_inbox.of("late.elsewhere")[0].result == "found"
-    finally:
+    finally:  # nobody else is to look for it
         sys.modules.pop("late_elsewhere", None)
+        app.tasks.pop("late.elsewhere", None)
+        vars(app.loader).pop("default_modules", None)
+        worker._load.cache_clear()
 
 
 def test_what_would_end_a_workers_start_is_told(slackwater_inbox: Inbox) -> None:
