@@ -152,11 +152,14 @@ def test_after_a_refusal_it_does_not_ask_again_at_once(
 ) -> None:
     monkeypatch.setattr(of_slice, "ASK_AGAIN_S", 60.0)
     Grant.objects.all().delete()
-    assert run_on(child, first(cell, child)) == [BATCH]
+    ran = 0
+    while not child._asks:  # a batch that a busy machine has recorded in two parts asks for none
+        assert run_on(child, first(cell, child)) == [BATCH]
+        ran += BATCH
     child._batch(first(cell, child), last=False)
     assert not child._has_begun()
     wait_until(child.recorder.idle)
-    assert once_each(2 * BATCH)
+    assert once_each(ran + BATCH)
 
 
 def test_it_does_not_ask_while_something_waits_in_its_queue(cell: Rounds, child: Child) -> None:
